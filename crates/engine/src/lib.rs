@@ -1,0 +1,1 @@
+//! Contract: see the crate's description in Cargo.toml.
