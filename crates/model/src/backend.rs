@@ -57,36 +57,52 @@ pub struct Row {
 /// What a step leaves behind. Reused from step to step, so that decoding does not allocate.
 #[derive(Debug, Default)]
 pub struct StepOutput {
-    pub(crate) logits: Vec<f32>, // (wanted row, vocab)
-    pub(crate) vocab: usize,
+    logits: Vec<f32>, // (wanted row, vocab), and memory of earlier steps beyond them
+    rows: usize,
+    vocab: usize,
     /// Rows times layers that this step computed: the measure that shows reuse of kept states.
     pub layer_rows: u64,
 }
 
 impl StepOutput {
-    /// An empty output for `vocab` logits a row; a test double fills it with [`StepOutput::push`].
+    /// An empty output for rows of `vocab` logits.
     pub fn new(vocab: usize) -> Self {
-        StepOutput { logits: Vec::new(), vocab, layer_rows: 0 }
+        StepOutput { logits: Vec::new(), rows: 0, vocab, layer_rows: 0 }
     }
 
     /// Number of rows with logits.
     pub fn len(&self) -> usize {
-        if self.vocab == 0 { 0 } else { self.logits.len() / self.vocab }
+        self.rows
     }
 
     /// Whether no row has logits.
     pub fn is_empty(&self) -> bool {
-        self.logits.is_empty()
+        self.rows == 0
     }
 
     /// Logits of the `i`-th row that asked for them, in the order of the step's rows. Shape: (vocab).
+    ///
+    /// # Panics
+    /// If fewer than `i + 1` rows asked.
     pub fn logits(&self, i: usize) -> &[f32] {
+        assert!(i < self.rows, "row {i} of {} rows with logits", self.rows);
         &self.logits[i * self.vocab..][..self.vocab]
+    }
+
+    /// Makes room for `rows` rows of `vocab` logits and returns it, to be written by the backend. Shape: (rows, vocab).
+    pub fn prepare(&mut self, rows: usize, vocab: usize) -> &mut [f32] {
+        self.rows = rows;
+        self.vocab = vocab;
+        self.layer_rows = 0;
+        if self.logits.len() < rows * vocab {
+            self.logits.resize(rows * vocab, 0.0);
+        }
+        &mut self.logits[..rows * vocab]
     }
 
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
-        self.logits.clear();
+        self.rows = 0;
         self.layer_rows = 0;
     }
 
@@ -96,7 +112,9 @@ impl StepOutput {
     /// If `row` is not `vocab` long.
     pub fn push(&mut self, row: &[f32]) {
         assert_eq!(row.len(), self.vocab, "a row of logits is as long as the vocabulary");
+        self.logits.truncate(self.rows * self.vocab);
         self.logits.extend_from_slice(row);
+        self.rows += 1;
     }
 }
 
@@ -177,7 +195,8 @@ pub trait Backend: Send {
     /// `seq` is not live, or positions up to `len` have not all been computed through all layers (a [`BackendError::BadRow`]).
     fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError>;
     /// Runs one step. `out` is cleared, then holds the logits of the rows that want them, in order.
-    /// KV pages for the rows' positions are taken as needed. On an error nothing has been computed and no length changed.
+    /// KV pages for the rows' positions are taken as needed. On an error nothing has been computed and no length changed; after
+    /// a [`BackendError::BadRow`], positions that were not committed are forgotten.
     ///
     /// # Errors
     /// Every fault that [`BackendError`] names.

@@ -1,0 +1,67 @@
+//! Why a model cannot be built from a checkpoint.
+
+use selfspec_kernels::KernelError;
+use selfspec_weights::WeightsError;
+
+/// Why a model cannot be built from a checkpoint. Each message names the file's field or tensor.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file itself is at fault.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// An architecture that the forward pass has no data for.
+    #[error("architecture `{found}` is not supported (supported: llama, qwen2, qwen3, gemma3)")]
+    Architecture {
+        /// The name in the file.
+        found: String,
+    },
+    /// A field of the metadata is missing, or has a value that no model can have.
+    #[error("{field}: {problem}")]
+    Field {
+        /// Key of the GGUF metadata or of config.json.
+        field: String,
+        /// What is wrong, with the value.
+        problem: String,
+    },
+    /// A tensor that the architecture needs is not there.
+    #[error("tensor `{0}` is missing")]
+    MissingTensor(String),
+    /// A tensor that the architecture has no place for, and without which the output would be wrong.
+    #[error("tensor `{0}` is not supported in this architecture")]
+    UnsupportedTensor(String),
+    /// A tensor whose shape does not fit the metadata.
+    #[error("tensor `{tensor}`: expected shape {expected:?}, got {got:?}")]
+    Shape {
+        /// Name of the tensor.
+        tensor: String,
+        /// Shape that follows from the metadata, outermost first.
+        expected: Vec<usize>,
+        /// Shape in the file.
+        got: Vec<usize>,
+    },
+    /// A vector (norm weight, bias, rotary factors) that is not stored as F32, F16 or BF16.
+    #[error("tensor `{tensor}`: a vector of type {got} is not supported (expected F32, F16 or BF16)")]
+    VectorType {
+        /// Name of the tensor.
+        tensor: String,
+        /// Type in the file.
+        got: String,
+    },
+    /// The kernels refuse a tensor or a size.
+    #[error("tensor `{tensor}`: {source}")]
+    Kernel {
+        /// Name of the tensor.
+        tensor: String,
+        /// The kernels' reason.
+        source: KernelError,
+    },
+    /// The KV cache cannot be made.
+    #[error("the KV cache: {0}")]
+    Cache(String),
+}
+
+impl ModelError {
+    pub(crate) fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        ModelError::Field { field: field.into(), problem: problem.into() }
+    }
+}

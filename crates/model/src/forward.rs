@@ -1,0 +1,230 @@
+//! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that are active there.
+
+use selfspec_kernels::{AttentionRow, Compute, Input, KvPages, MatmulJob, PanelMatrix};
+
+use crate::backend::{Enter, Row, StepOutput};
+use crate::model::{Layer, Model};
+use crate::rope::Rope;
+use crate::sequence::Sequence;
+
+/// Buffers of a step. They grow to the largest step and are kept, so that decoding does not allocate.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) first_layer: Vec<usize>, // (row): the layer where it enters
+    hidden: Vec<f32>,                   // (row, dim)
+    active: Vec<usize>,                 // (active row): index of its row
+    was_active: Vec<usize>,             // `active` of the layer before
+    input: selfspec_kernels::Activations,
+    query: Vec<f32>,    // (active row, heads, head_dim)
+    key: Vec<f32>,      // (active row, kv_heads, head_dim)
+    value: Vec<f32>,    // (active row, kv_heads, head_dim)
+    attended: Vec<f32>, // (active row, heads, head_dim)
+    gate: Vec<f32>,     // (active row, ffn_dim)
+    up: Vec<f32>,       // (active row, ffn_dim)
+    out: Vec<f32>,      // (active row, dim)
+    attention_rows: Vec<AttentionRow<'static>>, // empty between layers: only its memory is kept
+}
+
+/// What a pass runs on, borrowed from the backend for one step.
+pub(crate) struct Pass<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) compute: &'a Compute,
+    pub(crate) kv: &'a mut KvPages,
+    pub(crate) page_positions: usize,
+    pub(crate) sequences: &'a mut [Option<Sequence>],
+    pub(crate) rope: &'a mut Rope,
+    pub(crate) local_rope: &'a mut Option<Rope>,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+impl Pass<'_> {
+    /// Runs `rows`, which have been checked: their sequences are live, their pages taken, `scratch.first_layer` set.
+    pub(crate) fn run(&mut self, rows: &[Row], out: &mut StepOutput) {
+        let n_layers = self.model.config.n_layers;
+        let mut layer_rows = 0;
+        self.enter(rows);
+        self.scratch.was_active.clear();
+        for l in 0..n_layers {
+            self.keep(rows, l);
+            let scratch = &mut *self.scratch;
+            scratch.active.clear();
+            let first_layer = &scratch.first_layer;
+            scratch.active.extend((0..rows.len()).filter(|i| rows[*i].plan.runs(l) && l >= first_layer[*i]));
+            if scratch.active.is_empty() {
+                continue;
+            }
+            if scratch.active != scratch.was_active {
+                let positions = || scratch.active.iter().map(|i| rows[*i].pos);
+                self.rope.set_positions(positions());
+                if let Some(rope) = self.local_rope {
+                    rope.set_positions(positions());
+                }
+                scratch.was_active.clone_from(&scratch.active);
+            }
+            layer_rows += scratch.active.len() as u64;
+            self.layer(l, rows);
+        }
+        self.keep(rows, n_layers);
+        self.leave(rows, out);
+        out.layer_rows = layer_rows;
+    }
+
+    /// Fills the residual stream: embeddings, or hidden states kept by earlier rows.
+    fn enter(&mut self, rows: &[Row]) {
+        let config = &self.model.config;
+        let hidden = &mut self.scratch.hidden;
+        grow(hidden, rows.len() * config.dim);
+        for (row, hidden) in rows.iter().zip(hidden.chunks_exact_mut(config.dim)) {
+            match row.enter {
+                Enter::Token => {
+                    self.model.embedding.row(row.token as usize, hidden);
+                    if config.embedding_scale != 1.0 {
+                        hidden.iter_mut().for_each(|h| *h *= config.embedding_scale);
+                    }
+                }
+                Enter::Kept => {
+                    let sequence = live(self.sequences, row);
+                    let slot = sequence.kept(row.pos).expect("checked when the row was admitted").slot;
+                    hidden.copy_from_slice(&sequence.states[slot * config.dim..][..config.dim]);
+                }
+            }
+        }
+    }
+
+    /// Keeps the hidden states of the rows whose exact prefix ends before layer `l`.
+    fn keep(&mut self, rows: &[Row], l: usize) {
+        let dim = self.model.config.dim;
+        for (i, row) in rows.iter().enumerate().filter(|(_, r)| r.keep && r.plan.exact_prefix() == l) {
+            let Some(sequence) = self.sequences[row.seq.0 as usize].as_mut() else { continue };
+            let Some(kept) = sequence.kept(row.pos) else { continue };
+            grow(&mut sequence.states, (kept.slot + 1) * dim);
+            sequence.states[kept.slot * dim..][..dim].copy_from_slice(&self.scratch.hidden[i * dim..][..dim]);
+        }
+    }
+
+    /// One layer, over the rows in `scratch.active`.
+    fn layer(&mut self, l: usize, rows: &[Row]) {
+        let (c, weights) = (&self.model.config, &self.model.layers[l]);
+        self.query_key_value(weights, l, rows);
+        self.attend(l, rows);
+        let s = &mut *self.scratch;
+        let (eps, m) = (c.norm_eps, s.active.len());
+
+        // Attention's output, added to the residual stream.
+        let q_dim = c.heads * c.head_dim;
+        let output = &weights.attention_output;
+        self.compute.load(&s.attended[..m * q_dim], q_dim, wants_int8(&[output]), &mut s.input);
+        grow(&mut s.out, m * c.dim);
+        self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
+        let post_norm = weights.post_attention_norm.as_deref().map(|w| (w, eps));
+        self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
+
+        // The gated feed-forward layer.
+        let int8 = wants_int8(&[&weights.gate, &weights.up]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.ffn_norm, eps, int8, &mut s.input);
+        grow(&mut s.gate, m * c.ffn_dim);
+        grow(&mut s.up, m * c.ffn_dim);
+        let (gate, up) = (&mut s.gate[..m * c.ffn_dim], &mut s.up[..m * c.ffn_dim]);
+        let mut jobs = [MatmulJob { w: &weights.gate, out: gate }, MatmulJob { w: &weights.up, out: up }];
+        self.compute.matmul(&s.input, &mut jobs);
+        let (gate, up) = (&s.gate[..m * c.ffn_dim], &s.up[..m * c.ffn_dim]);
+        self.compute.gate(c.gate, gate, up, c.ffn_dim, wants_int8(&[&weights.down]), &mut s.input);
+        self.compute.matmul(&s.input, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
+        let post_norm = weights.post_ffn_norm.as_deref().map(|w| (w, eps));
+        self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
+    }
+
+    /// Projects the active rows to q, k and v, rotates q and k, and writes k and v into the cache.
+    fn query_key_value(&mut self, weights: &Layer, l: usize, rows: &[Row]) {
+        let c = &self.model.config;
+        let s = &mut *self.scratch;
+        let m = s.active.len();
+        let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+        let int8 = wants_int8(&[&weights.query, &weights.key, &weights.value]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, int8, &mut s.input);
+        grow(&mut s.query, m * q_dim);
+        grow(&mut s.key, m * kv_dim);
+        grow(&mut s.value, m * kv_dim);
+        let query = &mut s.query[..m * q_dim];
+        let key = &mut s.key[..m * kv_dim];
+        let value = &mut s.value[..m * kv_dim];
+        self.compute.matmul(
+            &s.input,
+            &mut [
+                MatmulJob { w: &weights.query, out: query },
+                MatmulJob { w: &weights.key, out: key },
+                MatmulJob { w: &weights.value, out: value },
+            ],
+        );
+        let rope = match self.local_rope {
+            Some(local) if weights.local => local.rows(),
+            _ => self.rope.rows(),
+        };
+        let query_norm = weights.query_norm.as_deref().map(|w| (w, c.norm_eps));
+        let key_norm = weights.key_norm.as_deref().map(|w| (w, c.norm_eps));
+        self.compute.heads(&mut s.query[..m * q_dim], c.heads, c.head_dim, weights.query_bias.as_deref(), query_norm, &rope);
+        self.compute.heads(&mut s.key[..m * kv_dim], c.kv_heads, c.head_dim, weights.key_bias.as_deref(), key_norm, &rope);
+        if let Some(bias) = &weights.value_bias {
+            for value in s.value[..m * kv_dim].chunks_exact_mut(kv_dim) {
+                value.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
+            }
+        }
+        for ((i, key), value) in s.active.iter().zip(s.key.chunks_exact(kv_dim)).zip(s.value.chunks_exact(kv_dim)) {
+            let row = &rows[*i];
+            let page = live(self.sequences, row).pages[row.pos / self.page_positions];
+            self.kv.write(l, page, row.pos % self.page_positions, key, value);
+        }
+    }
+
+    /// Attention of the active rows over the cache, their own positions included.
+    fn attend(&mut self, l: usize, rows: &[Row]) {
+        let c = &self.model.config;
+        let s = &mut *self.scratch;
+        let q_len = s.active.len() * c.heads * c.head_dim;
+        grow(&mut s.attended, q_len);
+        let mut attention_rows = recycled(std::mem::take(&mut s.attention_rows));
+        attention_rows.extend(s.active.iter().map(|i| {
+            let row = &rows[*i];
+            AttentionRow { pages: &live(self.sequences, row).pages, pos: row.pos, first: c.first_visible(l, row.pos) }
+        }));
+        let (query, attended) = (&s.query[..q_len], &mut s.attended[..q_len]);
+        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, None, attended);
+        s.attention_rows = recycled(attention_rows);
+    }
+
+    /// The final norm and the head, for the rows that want logits.
+    fn leave(&mut self, rows: &[Row], out: &mut StepOutput) {
+        let c = &self.model.config;
+        let s = &mut *self.scratch;
+        s.active.clear();
+        s.active.extend((0..rows.len()).filter(|i| rows[*i].logits));
+        let head = self.model.head();
+        let logits = out.prepare(s.active.len(), head.n());
+        if s.active.is_empty() {
+            return;
+        }
+        let int8 = wants_int8(&[head]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, &self.model.output_norm, c.norm_eps, int8, &mut s.input);
+        self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: logits }]);
+    }
+}
+
+fn live<'a>(sequences: &'a [Option<Sequence>], row: &Row) -> &'a Sequence {
+    sequences[row.seq.0 as usize].as_ref().expect("checked when the row was admitted")
+}
+
+fn wants_int8(weights: &[&PanelMatrix]) -> bool {
+    weights.iter().any(|w| w.wants() == Input::Int8)
+}
+
+fn grow(buffer: &mut Vec<f32>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, 0.0);
+    }
+}
+
+/// The memory of `rows` for rows of another lifetime: collecting an emptied vector in place keeps its allocation.
+fn recycled<'a>(mut rows: Vec<AttentionRow<'_>>) -> Vec<AttentionRow<'a>> {
+    rows.clear();
+    rows.into_iter().map(|_| unreachable!("the vector was emptied")).collect()
+}

@@ -1,0 +1,260 @@
+//! A model in memory: its configuration and its weights, packed for the kernels.
+
+use half::{bf16, f16};
+use selfspec_kernels::{Format, PanelMatrix, Team};
+use selfspec_weights::{Checkpoint, Source, Tensor, TensorType};
+
+use crate::config::{ArchConfig, RopeScaling};
+use crate::error::ModelError;
+use crate::names::{LayerTensor, Names};
+use crate::plan::LayerPlan;
+use crate::rope::Rope;
+
+/// The weights of one layer.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) attention_norm: Vec<f32>,              // (dim)
+    pub(crate) query: PanelMatrix,                    // (heads * head_dim, dim)
+    pub(crate) key: PanelMatrix,                      // (kv_heads * head_dim, dim)
+    pub(crate) value: PanelMatrix,                    // (kv_heads * head_dim, dim)
+    pub(crate) attention_output: PanelMatrix,         // (dim, heads * head_dim)
+    pub(crate) query_bias: Option<Vec<f32>>,          // (heads * head_dim)
+    pub(crate) key_bias: Option<Vec<f32>>,            // (kv_heads * head_dim)
+    pub(crate) value_bias: Option<Vec<f32>>,          // (kv_heads * head_dim)
+    pub(crate) query_norm: Option<Vec<f32>>,          // (head_dim)
+    pub(crate) key_norm: Option<Vec<f32>>,            // (head_dim)
+    pub(crate) post_attention_norm: Option<Vec<f32>>, // (dim)
+    pub(crate) ffn_norm: Vec<f32>,                    // (dim)
+    pub(crate) gate: PanelMatrix,                     // (ffn_dim, dim)
+    pub(crate) up: PanelMatrix,                       // (ffn_dim, dim)
+    pub(crate) down: PanelMatrix,                     // (dim, ffn_dim)
+    pub(crate) post_ffn_norm: Option<Vec<f32>>,       // (dim)
+    pub(crate) local: bool,
+}
+
+impl Layer {
+    fn bytes(&self) -> usize {
+        [&self.query, &self.key, &self.value, &self.attention_output, &self.gate, &self.up, &self.down]
+            .iter()
+            .map(|m| m.size_bytes())
+            .sum()
+    }
+}
+
+/// A model in memory. Shared by every backend that runs it; never changed.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) config: ArchConfig,
+    pub(crate) embedding: PanelMatrix, // (vocab, dim)
+    pub(crate) head: Option<PanelMatrix>, // (vocab, dim); the embedding where the two are tied
+    pub(crate) output_norm: Vec<f32>,  // (dim)
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) rope: Rope,
+    pub(crate) local_rope: Option<Rope>,
+}
+
+impl Model {
+    /// Reads and packs every weight of `checkpoint`. Pages of the file are given back as soon as a tensor is packed, so that
+    /// resident memory stays near the size of the file.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not supported.
+    pub fn open(checkpoint: &Checkpoint, team: &Team) -> Result<Model, ModelError> {
+        let (config, names) = match checkpoint.source() {
+            Source::Gguf(metadata) => (ArchConfig::from_gguf(metadata)?, Names::Gguf),
+            Source::HuggingFace { config, .. } => {
+                let config = ArchConfig::from_hf(config)?;
+                let prefix = hf_prefix(checkpoint);
+                let sandwich = config.sandwich_norms;
+                (config, Names::HuggingFace { prefix, sandwich })
+            }
+        };
+        Loader { checkpoint, team, names, config }.model()
+    }
+
+    /// What the forward pass knows of the architecture.
+    pub fn config(&self) -> &ArchConfig {
+        &self.config
+    }
+
+    /// Size of the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.embedding.n()
+    }
+
+    /// Bytes of weights that a pass over one plan streams: its layers and the head. The embedding's single rows are not counted.
+    pub fn pass_bytes(&self, plan: &LayerPlan) -> usize {
+        let layers: usize =
+            self.layers.iter().enumerate().filter(|(l, _)| plan.runs(*l)).map(|(_, layer)| layer.bytes()).sum();
+        layers + self.head().size_bytes()
+    }
+
+    /// Bytes of all packed weights.
+    pub fn weight_bytes(&self) -> usize {
+        self.pass_bytes(&LayerPlan::full(self.config.n_layers)) + self.head.as_ref().map_or(0, |_| self.embedding.size_bytes())
+    }
+
+    pub(crate) fn head(&self) -> &PanelMatrix {
+        self.head.as_ref().unwrap_or(&self.embedding)
+    }
+}
+
+/// The text model's prefix: multimodal checkpoints nest it.
+fn hf_prefix(checkpoint: &Checkpoint) -> String {
+    const END: &str = "embed_tokens.weight";
+    let found = checkpoint.tensors().find_map(|t| t.name.strip_suffix(END).map(str::to_owned));
+    found.unwrap_or_else(|| "model.".to_owned())
+}
+
+struct Loader<'a> {
+    checkpoint: &'a Checkpoint,
+    team: &'a Team,
+    names: Names,
+    config: ArchConfig,
+}
+
+impl Loader<'_> {
+    fn model(self) -> Result<Model, ModelError> {
+        let c = &self.config;
+        let embedding_name = self.names.embedding();
+        let embedding_shape = self.tensor(&embedding_name)?.info.shape.clone();
+        let vocab = match embedding_shape[..] {
+            [vocab, dim] if dim == c.dim && c.vocab.is_none_or(|v| v == vocab) => vocab,
+            _ => {
+                let expected = vec![c.vocab.or(embedding_shape.first().copied()).unwrap_or(0), c.dim];
+                return Err(ModelError::Shape { tensor: embedding_name, expected, got: embedding_shape });
+            }
+        };
+        // Before anything is packed, so that a wrong layer count costs no memory.
+        for layer in 0..c.n_layers {
+            self.tensor(&self.names.layer(layer, LayerTensor::AttentionNorm))?;
+            for name in self.names.unsupported_biases(layer) {
+                if self.checkpoint.tensor(&name)?.is_some() {
+                    return Err(ModelError::UnsupportedTensor(name));
+                }
+            }
+        }
+        let extra = self.names.layer(c.n_layers, LayerTensor::AttentionNorm);
+        if self.checkpoint.tensor(&extra)?.is_some() {
+            return Err(ModelError::UnsupportedTensor(extra));
+        }
+        let factors = match self.names.rope_factors() {
+            Some(name) if self.checkpoint.tensor(name)?.is_some() => Some(self.rope_factors(name)?),
+            _ => None,
+        };
+        let rope = |base, scaling, factors: Option<&[f32]>| Rope::new(base, c.rope_dims, scaling, factors, c.rope_style);
+        let head_name = self.names.head();
+        let head = match self.checkpoint.tensor(&head_name)? {
+            Some(_) => Some(self.matrix(&head_name, vocab, c.dim)?),
+            None => None,
+        };
+        Ok(Model {
+            embedding: self.matrix(&embedding_name, vocab, c.dim)?,
+            head,
+            output_norm: self.norm(&self.names.output_norm(), c.dim)?,
+            layers: (0..c.n_layers).map(|l| self.layer(l)).collect::<Result<_, _>>()?,
+            rope: rope(c.rope_base, c.rope_scaling, factors.as_deref()),
+            local_rope: c.local.as_ref().map(|local| rope(local.rope_base, RopeScaling::None, None)),
+            config: self.config.clone(),
+        })
+    }
+
+    fn layer(&self, l: usize) -> Result<Layer, ModelError> {
+        use LayerTensor as T;
+        let c = &self.config;
+        let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+        let name = |tensor: T| self.names.layer(l, tensor);
+        let matrix = |tensor: T, n: usize, k: usize| self.matrix(&name(tensor), n, k);
+        let norm = |tensor: T, len: usize| self.norm(&name(tensor), len);
+        let norm_if = |wanted: bool, tensor: T, len: usize| if wanted { norm(tensor, len).map(Some) } else { Ok(None) };
+        let bias = |tensor: T, len: usize| match self.checkpoint.tensor(&name(tensor))? {
+            Some(_) => self.vector(&name(tensor), len).map(Some),
+            None => Ok(None),
+        };
+        Ok(Layer {
+            attention_norm: norm(T::AttentionNorm, c.dim)?,
+            query: matrix(T::Query, q_dim, c.dim)?,
+            key: matrix(T::Key, kv_dim, c.dim)?,
+            value: matrix(T::Value, kv_dim, c.dim)?,
+            attention_output: matrix(T::AttentionOutput, c.dim, q_dim)?,
+            query_bias: bias(T::QueryBias, q_dim)?,
+            key_bias: bias(T::KeyBias, kv_dim)?,
+            value_bias: bias(T::ValueBias, kv_dim)?,
+            query_norm: norm_if(c.qk_norm, T::QueryNorm, c.head_dim)?,
+            key_norm: norm_if(c.qk_norm, T::KeyNorm, c.head_dim)?,
+            post_attention_norm: norm_if(c.sandwich_norms, T::PostAttentionNorm, c.dim)?,
+            ffn_norm: norm(T::FeedForwardNorm, c.dim)?,
+            gate: matrix(T::Gate, c.ffn_dim, c.dim)?,
+            up: matrix(T::Up, c.ffn_dim, c.dim)?,
+            down: matrix(T::Down, c.dim, c.ffn_dim)?,
+            post_ffn_norm: norm_if(c.sandwich_norms, T::PostFeedForwardNorm, c.dim)?,
+            local: c.local.as_ref().is_some_and(|local| local.layers[l]),
+        })
+    }
+
+    fn tensor(&self, name: &str) -> Result<Tensor<'_>, ModelError> {
+        self.checkpoint.tensor(name)?.ok_or_else(|| ModelError::MissingTensor(name.to_owned()))
+    }
+
+    fn matrix(&self, name: &str, n: usize, k: usize) -> Result<PanelMatrix, ModelError> {
+        let tensor = self.tensor(name)?;
+        if tensor.info.shape != [n, k] {
+            let got = tensor.info.shape.clone();
+            return Err(ModelError::Shape { tensor: name.to_owned(), expected: vec![n, k], got });
+        }
+        let packed = PanelMatrix::pack(self.team, format(tensor.info.ty), n, k, tensor.bytes)
+            .map_err(|source| ModelError::Kernel { tensor: name.to_owned(), source })?;
+        self.checkpoint.release(name);
+        Ok(packed)
+    }
+
+    fn norm(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        let mut weight = self.vector(name, len)?;
+        weight.iter_mut().for_each(|w| *w += self.config.norm_offset);
+        Ok(weight)
+    }
+
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        let tensor = self.tensor(name)?;
+        if tensor.info.shape != [len] {
+            let got = tensor.info.shape.clone();
+            return Err(ModelError::Shape { tensor: name.to_owned(), expected: vec![len], got });
+        }
+        let halves = tensor.bytes.chunks_exact(2).map(|b| [b[0], b[1]]);
+        match tensor.info.ty {
+            TensorType::F32 => {
+                Ok(tensor.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+            }
+            TensorType::F16 => Ok(halves.map(|b| f16::from_le_bytes(b).to_f32()).collect()),
+            TensorType::Bf16 => Ok(halves.map(|b| bf16::from_le_bytes(b).to_f32()).collect()),
+            other => Err(ModelError::VectorType { tensor: name.to_owned(), got: other.to_string() }),
+        }
+    }
+
+    fn rope_factors(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+        let factors = self.vector(name, self.config.rope_dims / 2)?;
+        match factors.iter().find(|f| !(f.is_finite() && **f > 0.0)) {
+            Some(bad) => Err(ModelError::field(name, format!("{bad} is not a positive number"))),
+            None => Ok(factors),
+        }
+    }
+}
+
+fn format(ty: TensorType) -> Format {
+    match ty {
+        TensorType::F32 => Format::F32,
+        TensorType::F16 => Format::F16,
+        TensorType::Bf16 => Format::Bf16,
+        TensorType::Q4_0 => Format::Q4_0,
+        TensorType::Q4_1 => Format::Q4_1,
+        TensorType::Q5_0 => Format::Q5_0,
+        TensorType::Q5_1 => Format::Q5_1,
+        TensorType::Q8_0 => Format::Q8_0,
+        TensorType::Q2K => Format::Q2K,
+        TensorType::Q3K => Format::Q3K,
+        TensorType::Q4K => Format::Q4K,
+        TensorType::Q5K => Format::Q5K,
+        TensorType::Q6K => Format::Q6K,
+    }
+}
+

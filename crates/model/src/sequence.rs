@@ -1,0 +1,124 @@
+//! One sequence's place in the KV cache, and what each of its uncommitted positions holds.
+//!
+//! Positions fall into three runs:
+//!
+//! - `0..len`: committed. K and V of every layer are the model's own.
+//! - `len..full`: not committed yet, but computed through every layer (prefill, verification).
+//! - `full..`: drafted. Only the layers of the drafting plan are written, and after its exact prefix they hold an approximation.
+//!
+//! A row may attend only to positions whose layers cover its own; that is checked here, before anything is computed.
+
+use crate::backend::{BackendError, Enter, Row, SeqId, TokenId};
+use crate::plan::LayerPlan;
+
+/// The hidden state of a drafted row after the exact prefix of its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) token: TokenId,
+    /// Layers that the state has passed.
+    pub(crate) layers: usize,
+    /// Index of its row in [`Sequence::states`].
+    pub(crate) slot: usize,
+}
+
+/// What a position at or beyond `full` holds.
+#[derive(Debug, Clone)]
+struct Drafted {
+    token: TokenId,
+    plan: LayerPlan,
+}
+
+/// A live sequence.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    pub(crate) pages: Vec<u32>, // (position / page_positions)
+    pub(crate) len: usize,
+    full: usize,
+    drafted: Vec<Drafted>,       // (position - full)
+    kept: Vec<(usize, Kept)>,    // (position, state), ascending: the i-th is in slot i
+    pub(crate) states: Vec<f32>, // (slot, dim)
+}
+
+impl Sequence {
+    pub(crate) fn forked(pages: Vec<u32>, len: usize) -> Self {
+        Sequence { pages, len, full: len, ..Sequence::default() }
+    }
+
+    pub(crate) fn kept(&self, pos: usize) -> Option<Kept> {
+        self.kept.iter().find(|(p, _)| *p == pos).map(|(_, kept)| *kept)
+    }
+
+    /// Records that `row` is computed in this step, and where it starts, or says why it cannot be. Rows of one sequence come
+    /// in ascending positions.
+    pub(crate) fn admit(&mut self, row: &Row) -> Result<usize, BackendError> {
+        let bad = |why| Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why });
+        if row.pos < self.len {
+            return bad("the position is committed already");
+        }
+        if row.pos > self.full + self.drafted.len() {
+            return bad("positions before it hold nothing");
+        }
+        let first_layer = match row.enter {
+            Enter::Token => 0,
+            Enter::Kept => match self.kept(row.pos) {
+                None => return bad("no hidden state was kept at this position"),
+                Some(kept) if kept.token != row.token => {
+                    return bad("the hidden state kept at this position is another token's");
+                }
+                Some(_) if !row.plan.is_full() => {
+                    return bad("only a row of the full plan may enter at a kept hidden state");
+                }
+                Some(kept) => kept.layers,
+            },
+        };
+        let drafted_before = row.pos.saturating_sub(self.full);
+        if row.plan.is_full() {
+            if drafted_before > 0 {
+                return bad("a row of the full plan must not follow positions that were only drafted");
+            }
+            // What was drafted for the same token stands: its exact layers hold what this row finds in them. What was computed
+            // after another token does not.
+            let same = row.pos == self.full && self.drafted.first().is_none_or(|d| d.token == row.token);
+            if same {
+                self.drafted.drain(..self.drafted.len().min(1));
+            } else {
+                self.drafted.clear();
+                self.kept.retain(|(p, _)| *p < row.pos);
+            }
+            self.full = row.pos + 1;
+            return Ok(first_layer);
+        }
+        if row.pos < self.full {
+            return bad("the position is computed in full already");
+        }
+        let covers = |plan: &LayerPlan| (0..plan.n_layers()).all(|l| plan.runs(l) || !row.plan.runs(l));
+        if !self.drafted[..drafted_before].iter().all(|d| covers(&d.plan)) {
+            return bad("a position before it lacks layers that the row runs");
+        }
+        self.drafted.truncate(drafted_before);
+        self.drafted.push(Drafted { token: row.token, plan: row.plan.clone() });
+        self.kept.retain(|(p, _)| *p < row.pos);
+        if row.keep {
+            let kept = Kept { token: row.token, layers: row.plan.exact_prefix(), slot: self.kept.len() };
+            self.kept.push((row.pos, kept));
+        }
+        Ok(first_layer)
+    }
+
+    /// Forgets what is not committed.
+    pub(crate) fn forget_uncommitted(&mut self) {
+        self.full = self.len;
+        self.drafted.clear();
+        self.kept.clear();
+    }
+
+    /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller frees.
+    pub(crate) fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
+        if len > self.full {
+            return Err(BackendError::BadRow { seq, pos: len, why: "positions before it are not computed in every layer" });
+        }
+        self.len = len;
+        self.forget_uncommitted();
+        Ok(())
+    }
+}
