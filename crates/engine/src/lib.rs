@@ -1,1 +1,42 @@
-//! Contract: see the crate's description in Cargo.toml.
+//! Requests in, token events out.
+//!
+//! An [`Engine`] owns a model's backend on one thread. Each [`Request`] becomes a sequence; every step runs rows of all live
+//! sequences together, whatever each of them is at: reading its prompt, drafting, verifying. What a request gets is the same,
+//! token for token, whoever it shares the steps with.
+//!
+//! Invariants: nothing a request contains ends another request; a sequence is admitted only when the pages that it may come
+//! to need are set aside, so no step runs out of them; the backend is touched by one thread.
+#![forbid(unsafe_code)]
+
+mod budget;
+mod counters;
+mod engine;
+mod error;
+mod event;
+mod generation;
+mod info;
+mod live;
+mod loaded;
+pub mod measure;
+mod options;
+mod output;
+mod request;
+mod vocab;
+mod worker;
+
+pub use counters::EngineCounters;
+pub use engine::Engine;
+pub use error::EngineError;
+pub use event::{Event, FinishReason, Summary, TokenEvent};
+pub use generation::{Canceller, Generation, TimedOut};
+pub use info::{ModelInfo, TensorTypeInfo};
+pub use loaded::Loaded;
+pub use measure::{MeasureOptions, Measurements};
+pub use options::EngineOptions;
+pub use request::{Prompt, Request};
+
+// What a program on top of the engine needs of the crates below.
+pub use selfspec_kernels::Isa;
+pub use selfspec_model::{Backend, BackendError, Enter, LayerPlan, PlanError, Row, SeqId, StepOutput, TokenId};
+pub use selfspec_spec::{DraftLen, DrafterChoice, SamplingParams, SpecStats, SpeculationParams, TokenLogprob};
+pub use selfspec_text::{ChatTemplate, Message, RenderedPrompt, Tokenizer};

@@ -1,0 +1,139 @@
+//! How much KV cache a request may come to need. It is set aside at admission, so that no step runs out of pages.
+
+use selfspec_model::Backend;
+use selfspec_spec::{DraftLen, DrafterChoice, SpeculationParams};
+
+use crate::error::EngineError;
+
+/// The backend's measures, fixed for its life.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) n_layers: usize,
+    pub(crate) vocab: usize,
+    model_context: usize,
+    page_positions: usize,
+    total_pages: usize,
+}
+
+/// What one request is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// Most tokens to generate.
+    pub(crate) max_tokens: usize,
+    /// Pages set aside.
+    pub(crate) pages: usize,
+}
+
+/// Positions beyond the committed ones that a round may write.
+fn draft_room(speculation: &SpeculationParams) -> usize {
+    match (&speculation.drafter, speculation.draft_len) {
+        (DrafterChoice::Off, _) => 0,
+        (_, DraftLen::Fixed(k)) => k,
+        (_, DraftLen::Adaptive) => selfspec_spec::MAX_ADAPTIVE_DRAFT_LEN,
+    }
+}
+
+impl Shape {
+    pub(crate) fn of(backend: &dyn Backend) -> Self {
+        Shape {
+            n_layers: backend.n_layers(),
+            vocab: backend.vocab(),
+            model_context: backend.context(),
+            page_positions: backend.page_positions(),
+            total_pages: backend.total_pages(),
+        }
+    }
+
+    /// Longest sequence that can be held: the model's context, or the whole cache if that is smaller.
+    pub(crate) fn context(&self) -> usize {
+        self.model_context.min(self.total_pages.saturating_mul(self.page_positions))
+    }
+
+    /// The grant for a prompt of `prompt` tokens.
+    ///
+    /// # Errors
+    /// [`EngineError::PromptTooLong`], and [`EngineError::NeverFits`] when even an empty cache is too small.
+    pub(crate) fn grant(
+        &self,
+        prompt: usize,
+        max_tokens: Option<usize>,
+        speculation: &SpeculationParams,
+    ) -> Result<Grant, EngineError> {
+        if prompt >= self.model_context {
+            return Err(EngineError::PromptTooLong { tokens: prompt, context: self.model_context });
+        }
+        let draft_room = draft_room(speculation);
+        let (max_tokens, bound) = match max_tokens {
+            Some(max_tokens) => (max_tokens, self.model_context),
+            None => (self.context().saturating_sub(prompt).max(1), self.context().max(prompt + 1)),
+        };
+        let positions = prompt.saturating_add(max_tokens).saturating_add(draft_room).min(bound);
+        let pages = positions.div_ceil(self.page_positions);
+        if pages > self.total_pages {
+            return Err(EngineError::NeverFits {
+                prompt,
+                max_tokens,
+                draft_room,
+                pages,
+                page_positions: self.page_positions,
+                total: self.total_pages,
+            });
+        }
+        Ok(Grant { max_tokens, pages })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(context: usize, pages: usize) -> Shape {
+        Shape { n_layers: 4, vocab: 10, model_context: context, page_positions: 16, total_pages: pages }
+    }
+
+    fn drafting(k: usize) -> SpeculationParams {
+        SpeculationParams {
+            drafter: DrafterChoice::PromptLookup,
+            draft_len: DraftLen::Fixed(k),
+            ..SpeculationParams::default()
+        }
+    }
+
+    fn plain() -> SpeculationParams {
+        SpeculationParams { drafter: DrafterChoice::Off, ..SpeculationParams::default() }
+    }
+
+    #[test]
+    fn pages_cover_prompt_tokens_and_drafts() {
+        let shape = shape(1000, 50);
+        assert_eq!(shape.grant(10, Some(6), &plain()).expect("fits"), Grant { max_tokens: 6, pages: 1 });
+        assert_eq!(shape.grant(10, Some(7), &plain()).expect("fits"), Grant { max_tokens: 7, pages: 2 });
+        assert_eq!(shape.grant(10, Some(6), &drafting(4)).expect("fits"), Grant { max_tokens: 6, pages: 2 });
+    }
+
+    #[test]
+    fn nothing_is_set_aside_beyond_the_context() {
+        let grant = shape(100, 50).grant(10, Some(100_000), &drafting(8)).expect("the context bounds it");
+        assert_eq!(grant.pages, 7);
+        let grant = shape(usize::MAX, usize::MAX / 16).grant(10, Some(usize::MAX), &drafting(8)).expect("saturates");
+        assert_eq!(grant.max_tokens, usize::MAX);
+    }
+
+    #[test]
+    fn without_a_bound_a_request_takes_the_context_or_the_cache() {
+        assert_eq!(shape(100, 50).grant(10, None, &drafting(8)).expect("fits"), Grant { max_tokens: 90, pages: 7 });
+        assert_eq!(shape(100, 3).grant(10, None, &drafting(8)).expect("fits"), Grant { max_tokens: 38, pages: 3 });
+    }
+
+    #[test]
+    fn what_cannot_fit_is_an_error_with_the_numbers() {
+        let error = shape(100, 3).grant(40, Some(9), &plain()).expect_err("49 positions in 48");
+        assert_eq!(
+            error.to_string(),
+            "40 prompt tokens, 9 to generate and 0 of room for drafts need 4 KV pages of 16 positions, the cache has 3"
+        );
+        let error = shape(100, 3).grant(100, None, &plain()).expect_err("no room");
+        assert_eq!(error.to_string(), "the prompt has 100 tokens, the context 100 positions: no room to generate");
+        assert!(matches!(shape(100, 3).grant(60, None, &plain()), Err(EngineError::NeverFits { pages: 4, .. })));
+    }
+}

@@ -1,0 +1,298 @@
+//! The engine's handle: requests in, streams of events out.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use selfspec_kernels::Isa;
+use selfspec_model::{Backend, TokenId};
+use selfspec_spec::{DrafterChoice, SequenceParams};
+use selfspec_text::{ChatTemplate, Tokenizer};
+
+use crate::budget::Shape;
+use crate::counters::{Counters, EngineCounters};
+use crate::error::EngineError;
+use crate::generation::Generation;
+use crate::info::ModelInfo;
+use crate::live::Job;
+use crate::loaded::{Loaded, TextSide};
+use crate::options::EngineOptions;
+use crate::output::Output;
+use crate::request::{Prompt, Request};
+use crate::worker::{Command, Rebuild, Worker, panic_message};
+
+/// A running model. One thread owns the backend; the handle can be shared between threads, and any number of requests can
+/// be under way. Dropping it ends them with [`EngineError::Stopped`] and joins the thread.
+pub struct Engine {
+    commands: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+    shape: Shape,
+    text: TextSide,
+    info: ModelInfo,
+    loaded: Option<Arc<Loaded>>,
+    isa: Option<Isa>,
+    threads: usize,
+    counters: Arc<Counters>,
+    requests: AtomicU64,
+    entropy: u64,
+}
+
+impl Engine {
+    /// Loads a model and starts an engine on it: a `.gguf` file (any part of a sharded one) or a Hugging Face folder.
+    ///
+    /// # Errors
+    /// The model cannot be read or run, the instruction set is not there, or the KV cache cannot be had.
+    pub fn open(path: &Path, options: &EngineOptions) -> Result<Engine, EngineError> {
+        Engine::open_with(&Loaded::open(path, options.threads)?, options)
+    }
+
+    /// Starts an engine on a model in memory, whose weights it shares with other engines.
+    ///
+    /// # Errors
+    /// The instruction set is not there, or the KV cache cannot be had.
+    pub fn open_with(loaded: &Arc<Loaded>, options: &EngineOptions) -> Result<Engine, EngineError> {
+        let cpu = loaded.cpu_options(options)?;
+        let backend = Box::new(loaded.backend(&cpu)?);
+        let (isa, threads) = (cpu.isa, cpu.threads);
+        let again = loaded.clone();
+        let rebuild: Rebuild = Box::new(move || Ok(Box::new(again.backend(&cpu)?)));
+        let mut engine = Engine::start(backend, Some(rebuild), loaded.text().clone(), loaded.info().clone(), options)?;
+        engine.loaded = Some(loaded.clone());
+        engine.isa = Some(isa);
+        engine.threads = threads;
+        Ok(engine)
+    }
+
+    /// Starts an engine on any backend.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if the thread cannot be started.
+    pub fn with_backend(
+        backend: Box<dyn Backend>,
+        tokenizer: Option<Arc<Tokenizer>>,
+        template: Option<ChatTemplate>,
+        options: &EngineOptions,
+    ) -> Result<Engine, EngineError> {
+        let eos = tokenizer.as_ref().map(|t| t.eos_ids().to_vec()).unwrap_or_default();
+        let text = TextSide { tokenizer, template: template.map(Arc::new), template_fault: None, eos };
+        let info = ModelInfo::of_backend(&*backend);
+        Engine::start(backend, None, text, info, options)
+    }
+
+    fn start(
+        backend: Box<dyn Backend>,
+        rebuild: Option<Rebuild>,
+        text: TextSide,
+        info: ModelInfo,
+        options: &EngineOptions,
+    ) -> Result<Engine, EngineError> {
+        let shape = Shape::of(&*backend);
+        let counters = Arc::new(Counters::default());
+        let (commands, receiver) = mpsc::channel();
+        let worker =
+            Worker::new(backend, rebuild, receiver, options.max_batch, options.prefill_chunk, counters.clone());
+        let thread = std::thread::Builder::new().name("selfspec-engine".to_owned());
+        let thread = thread.spawn(move || worker.run());
+        let thread = thread.map_err(|source| EngineError::Io { path: "the engine's thread".into(), source })?;
+        Ok(Engine {
+            commands: Some(commands),
+            thread: Some(thread),
+            shape,
+            text,
+            info,
+            loaded: None,
+            isa: None,
+            threads: options.resolved_threads(),
+            counters,
+            requests: AtomicU64::new(0),
+            entropy: fresh_entropy(),
+        })
+    }
+
+    /// Checks a request and puts it in the queue.
+    ///
+    /// # Errors
+    /// The request names what the model has not got, cannot fit, or has a parameter out of range; nothing was queued.
+    pub fn submit(&self, request: Request) -> Result<Generation, EngineError> {
+        let (job, generation) = self.prepare(request)?;
+        self.send(Command::Submit(Box::new(job)))?;
+        Ok(generation)
+    }
+
+    fn prepare(&self, request: Request) -> Result<(Job, Generation), EngineError> {
+        let invalid = |field, why: String| EngineError::InvalidRequest { field, why };
+        if request.max_tokens == Some(0) {
+            return Err(invalid("max_tokens", "0 tokens are nothing to generate".to_owned()));
+        }
+        if request.stop.iter().any(String::is_empty) {
+            return Err(invalid("stop", "an empty string is everywhere".to_owned()));
+        }
+        if !request.stop.is_empty() && self.text.tokenizer.is_none() {
+            return Err(EngineError::NoTokenizer);
+        }
+        if let DrafterChoice::LayerSkip(plan) = &request.speculation.drafter
+            && plan.n_layers() != self.shape.n_layers
+        {
+            let why = format!("layers {plan} of {} do not fit a model of {}", plan.n_layers(), self.shape.n_layers);
+            return Err(invalid("drafter", why));
+        }
+        request.sampling.validate()?;
+        let prompt = self.encode(&request.prompt)?;
+        let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
+        let mut eos = request.stop_tokens;
+        if !request.ignore_eos {
+            eos.extend_from_slice(&self.text.eos);
+        }
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let (events, receiver) = mpsc::channel();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let job = Job {
+            params: SequenceParams {
+                prompt,
+                sampling: request.sampling,
+                speculation: request.speculation,
+                max_tokens: grant.max_tokens,
+                eos,
+                logprobs: request.logprobs,
+                entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            },
+            shape: self.shape,
+            grant,
+            output: Output::new(self.text.tokenizer.clone(), request.stop, events),
+            cancelled: cancelled.clone(),
+            submitted: Instant::now(),
+        };
+        Ok((job, Generation::new(receiver, cancelled)))
+    }
+
+    /// The tokens of a prompt, as [`Engine::submit`] would use them.
+    ///
+    /// # Errors
+    /// There is no tokenizer or chat template for it, the template refuses it, it is empty, or it holds an unknown token.
+    pub fn encode(&self, prompt: &Prompt) -> Result<Vec<TokenId>, EngineError> {
+        let tokenizer = || self.text.tokenizer.as_ref().ok_or(EngineError::NoTokenizer);
+        let mut tokens = match prompt {
+            Prompt::Tokens(tokens) => tokens.clone(),
+            Prompt::Text(text) => tokenizer()?.encode(text, true)?,
+            Prompt::Chat(messages) => {
+                let template = match (&self.text.template, &self.text.template_fault) {
+                    (Some(template), _) => template,
+                    (None, Some(why)) => return Err(EngineError::BadChatTemplate { why: why.clone() }),
+                    (None, None) => return Err(EngineError::NoChatTemplate),
+                };
+                let rendered = template.render(messages, true, &serde_json::Map::new())?;
+                tokenizer()?.encode_prompt(&rendered)?
+            }
+        };
+        if tokens.is_empty() {
+            let bos = self.text.tokenizer.as_ref().and_then(|t| t.bos());
+            tokens.push(bos.ok_or(EngineError::EmptyPrompt)?);
+        }
+        match tokens.iter().find(|t| **t as usize >= self.shape.vocab) {
+            Some(&token) => {
+                let vocab = self.shape.vocab;
+                Err(EngineError::Backend(selfspec_model::BackendError::UnknownToken { token, vocab }))
+            }
+            None => Ok(tokens),
+        }
+    }
+
+    /// Runs `work` on the engine's thread, with the backend to itself: after the requests before it, before those after it.
+    /// `work` must free the sequences that it creates.
+    ///
+    /// # Errors
+    /// [`EngineError::Panic`] if `work` panics or the backend did not survive an earlier panic; [`EngineError::Stopped`].
+    pub fn exclusive<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Backend) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (answer, receiver) = mpsc::channel();
+        self.send(Command::Exclusive(Box::new(move |backend| {
+            let result = match backend {
+                Ok(backend) => std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(backend)))
+                    .map_err(|panic| panic_message(&*panic)),
+                Err(message) => Err(message),
+            };
+            let fine = result.is_ok();
+            let _ = answer.send(result);
+            fine
+        })))?;
+        let result = receiver.recv().map_err(|_| EngineError::Stopped)?;
+        result.map_err(|message| EngineError::Panic { message })
+    }
+
+    fn send(&self, command: Command) -> Result<(), EngineError> {
+        let commands = self.commands.as_ref().ok_or(EngineError::Stopped)?;
+        commands.send(command).map_err(|_| EngineError::Stopped)
+    }
+
+    /// The tokenizer, if the model has one.
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.text.tokenizer.as_ref()
+    }
+
+    /// The chat template, if the model has one that can be used.
+    pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
+        self.text.template.as_ref()
+    }
+
+    /// Tokens that end a text, unless a request says to ignore them.
+    pub fn eos(&self) -> &[TokenId] {
+        &self.text.eos
+    }
+
+    /// What the model is.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// The model in memory, if the engine was opened on one.
+    pub fn loaded(&self) -> Option<&Arc<Loaded>> {
+        self.loaded.as_ref()
+    }
+
+    /// Number of layers N.
+    pub fn n_layers(&self) -> usize {
+        self.shape.n_layers
+    }
+
+    /// Longest sequence that can be held, in positions.
+    pub fn context(&self) -> usize {
+        self.shape.context()
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The instruction set, if the engine runs on the CPU's backend.
+    pub fn isa(&self) -> Option<Isa> {
+        self.isa
+    }
+
+    /// What the engine has done so far.
+    pub fn counters(&self) -> EngineCounters {
+        self.counters.read()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The thread ends when the last sender is gone.
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic outside of a step is a fault of the engine itself; its requests have been told that it stopped.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A number that no one can foresee: the standard library's hash keys come from the system.
+fn fresh_entropy() -> u64 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(std::process::id())
+}

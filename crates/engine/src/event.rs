@@ -1,0 +1,86 @@
+//! What an engine answers: events in order, one stream a request.
+
+use std::fmt;
+
+use selfspec_model::TokenId;
+use selfspec_spec::{SpecStats, TokenLogprob};
+
+use crate::error::EngineError;
+
+/// One thing that happened to a request. A stream is `Prompt`, any number of `Token`, then `Done` or `Failed`; a request
+/// that fails or is cancelled before its prompt is admitted skips to the end.
+#[derive(Debug)]
+pub enum Event {
+    /// The request was admitted.
+    Prompt {
+        /// Tokens of its prompt.
+        tokens: usize,
+    },
+    /// A token was generated.
+    Token(TokenEvent),
+    /// The request ended as it should.
+    Done(Summary),
+    /// The request ended with an error; other requests go on.
+    Failed(EngineError),
+}
+
+/// A generated token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenEvent {
+    /// The token.
+    pub id: TokenId,
+    /// The text that became certain with it: whole characters, nothing that may yet turn out to belong to a stop string. Often
+    /// empty, sometimes longer than the token. The texts of a stream, joined, are the generated text.
+    pub text: String,
+    /// Whether the token was drafted and accepted, as opposed to drawn from the full model's own row.
+    pub drafted: bool,
+    /// Its log-probability, if the request asked for it.
+    pub logprob: Option<TokenLogprob>,
+}
+
+/// Why a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// An end-of-text token, a stop token or a stop string.
+    Stop,
+    /// `max_tokens` were generated.
+    Length,
+    /// The context is full.
+    Context,
+    /// [`Generation::cancel`](crate::Generation::cancel).
+    Cancelled,
+}
+
+impl fmt::Display for FinishReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Context => "context",
+            FinishReason::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// A finished request.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated: as many as `token_ids` holds and as there were token events.
+    pub completion_tokens: usize,
+    /// Seconds from submission to admission.
+    pub queued_s: f64,
+    /// Seconds from admission to the first token.
+    pub prompt_s: f64,
+    /// Seconds from the first token to the last.
+    pub predicted_s: f64,
+    /// What speculation did.
+    pub stats: SpecStats,
+    /// The tokens generated.
+    pub token_ids: Vec<TokenId>,
+    /// The text generated: the token events' texts joined.
+    pub text: String,
+}

@@ -1,0 +1,209 @@
+//! One request inside the engine: waiting as a [`Job`], then [`Live`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use selfspec_model::{Backend, Row, SeqId, StepOutput};
+use selfspec_spec::{Committed, CostModel, Sequence, SequenceParams, SpecStats};
+
+use crate::budget::{Grant, Shape};
+use crate::error::EngineError;
+use crate::event::{Event, FinishReason, Summary};
+use crate::output::Output;
+
+/// A request that waits, checked and ready.
+pub(crate) struct Job {
+    pub(crate) params: SequenceParams,
+    pub(crate) shape: Shape,
+    pub(crate) grant: Grant,
+    pub(crate) output: Output,
+    pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) submitted: Instant,
+}
+
+impl Job {
+    pub(crate) fn pages(&self) -> usize {
+        self.grant.pages
+    }
+
+    pub(crate) fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Ends it before it began.
+    pub(crate) fn refuse(self, error: EngineError) {
+        self.output.send(Event::Failed(error));
+    }
+
+    /// Ends it before it began, because nobody wants it any more.
+    pub(crate) fn cancel(self) {
+        self.output.send(Event::Done(Summary {
+            finish_reason: FinishReason::Cancelled,
+            prompt_tokens: self.params.prompt.len(),
+            completion_tokens: 0,
+            queued_s: self.submitted.elapsed().as_secs_f64(),
+            prompt_s: 0.0,
+            predicted_s: 0.0,
+            stats: SpecStats::default(),
+            token_ids: Vec::new(),
+            text: String::new(),
+        }));
+    }
+}
+
+/// A request whose sequence the backend holds.
+pub(crate) struct Live {
+    seq: SeqId,
+    sequence: Sequence,
+    pages: usize,
+    output: Output,
+    cancelled: Arc<AtomicBool>,
+    prompt_tokens: usize,
+    submitted: Instant,
+    admitted: Instant,
+    first_token: Option<Instant>,
+    last_token: Option<Instant>,
+    rows: usize, // in the step at hand
+    end: Option<Result<FinishReason, EngineError>>,
+}
+
+impl Live {
+    /// Gives the job a sequence; `None` if it failed, which its consumer has been told.
+    pub(crate) fn admit(job: Job, backend: &mut dyn Backend) -> Option<Live> {
+        let seq = backend.create();
+        let prompt_tokens = job.params.prompt.len();
+        let shape = job.shape;
+        match Sequence::new(seq, job.params, shape.n_layers, shape.vocab, shape.context()) {
+            Ok(sequence) => {
+                job.output.send(Event::Prompt { tokens: prompt_tokens });
+                Some(Live {
+                    seq,
+                    sequence,
+                    pages: job.grant.pages,
+                    output: job.output,
+                    cancelled: job.cancelled,
+                    prompt_tokens,
+                    submitted: job.submitted,
+                    admitted: Instant::now(),
+                    first_token: None,
+                    last_token: None,
+                    rows: 0,
+                    end: None,
+                })
+            }
+            Err(error) => {
+                backend.free(seq);
+                job.output.send(Event::Failed(error.into()));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn seq(&self) -> SeqId {
+        self.seq
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    pub(crate) fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the prompt has not been read to its end.
+    pub(crate) fn reads_prompt(&self) -> bool {
+        self.first_token.is_none()
+    }
+
+    /// Appends the rows it wants in the next step, at most `prefill` of them from the prompt.
+    pub(crate) fn rows(&mut self, prefill: usize, costs: &CostModel, rows: &mut Vec<Row>) {
+        let before = rows.len();
+        self.sequence.rows(prefill, costs, rows);
+        self.rows = rows.len() - before;
+    }
+
+    /// Whether it has rows in the step at hand.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.rows > 0
+    }
+
+    /// How many of its rows in the step want logits.
+    pub(crate) fn wanted(&self, rows: &[Row]) -> usize {
+        rows.iter().filter(|row| row.seq == self.seq && row.logits).count()
+    }
+
+    /// Takes the step's result, whose rows of this sequence begin at `first`, and sends the tokens that it committed.
+    pub(crate) fn absorb(
+        &mut self,
+        backend: &mut dyn Backend,
+        output: &StepOutput,
+        first: usize,
+        committed: &mut Vec<Committed>,
+    ) {
+        if let Err(error) = self.sequence.absorb(backend, output, first, committed) {
+            return self.fail(error.into());
+        }
+        if !committed.is_empty() {
+            let now = Instant::now();
+            self.first_token.get_or_insert(now);
+            self.last_token = Some(now);
+        }
+        let ending = self.sequence.finish().map(FinishReason::from);
+        self.end = self.output.take(committed, ending).map(Ok);
+    }
+
+    /// Marks it as failed.
+    pub(crate) fn fail(&mut self, error: EngineError) {
+        self.end = Some(Err(error));
+    }
+
+    /// Whether it has finished or failed.
+    pub(crate) fn ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Tokens generated.
+    pub(crate) fn tokens(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Frees the sequence and tells the consumer what it has come to.
+    pub(crate) fn finish(mut self, backend: &mut dyn Backend) {
+        let event = match self.end.take() {
+            Some(Ok(reason)) => Event::Done(self.summary(reason)),
+            Some(Err(error)) => Event::Failed(error),
+            None => Event::Failed(EngineError::Stopped),
+        };
+        self.end(backend, event);
+    }
+
+    /// Frees the sequence; its consumer gets what was generated.
+    pub(crate) fn cancel(mut self, backend: &mut dyn Backend) {
+        let summary = self.summary(FinishReason::Cancelled);
+        self.end(backend, Event::Done(summary));
+    }
+
+    /// Frees the sequence and sends its last event.
+    pub(crate) fn end(self, backend: &mut dyn Backend, event: Event) {
+        self.output.send(event);
+        backend.free(self.seq);
+    }
+
+    fn summary(&mut self, finish_reason: FinishReason) -> Summary {
+        let (token_ids, text) = self.output.take_all();
+        let seconds = |from: Instant, to: Option<Instant>| to.map_or(0.0, |to| to.duration_since(from).as_secs_f64());
+        Summary {
+            finish_reason,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: token_ids.len(),
+            queued_s: seconds(self.submitted, Some(self.admitted)),
+            prompt_s: seconds(self.admitted, Some(self.first_token.unwrap_or_else(Instant::now))),
+            predicted_s: self.first_token.map_or(0.0, |first| seconds(first, self.last_token)),
+            stats: self.sequence.stats().clone(),
+            token_ids,
+            text,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A model in memory with its text side, from which any number of engines can be opened.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use selfspec_kernels::Team;
+use selfspec_model::{CpuBackend, CpuOptions, LayerPlan, Model, TokenId};
+use selfspec_text::{ChatTemplate, Tokenizer};
+use selfspec_weights::Checkpoint;
+
+use crate::error::EngineError;
+use crate::info::ModelInfo;
+use crate::options::EngineOptions;
+use crate::vocab;
+
+/// Most bytes that the KV cache takes unless the options ask for more.
+const DEFAULT_KV_BYTES: usize = 4 << 30;
+/// Positions that each sequence of a full batch can have at the same time, unless the options say otherwise.
+const DEFAULT_SHARE: usize = 2048;
+
+/// A model in memory with its tokenizer and chat template; never changed. Engines opened over the same one share its weights.
+pub struct Loaded {
+    model: Arc<Model>,
+    text: TextSide,
+    info: ModelInfo,
+}
+
+/// What turns text into tokens and back; all of it may be missing.
+#[derive(Clone, Default)]
+pub(crate) struct TextSide {
+    pub(crate) tokenizer: Option<Arc<Tokenizer>>,
+    pub(crate) template: Option<Arc<ChatTemplate>>,
+    /// Why the model's own template cannot be used.
+    pub(crate) template_fault: Option<String>,
+    /// Tokens that end a text.
+    pub(crate) eos: Vec<TokenId>,
+}
+
+impl Loaded {
+    /// Reads and packs a model: a `.gguf` file (any part of a sharded one) or a Hugging Face folder.
+    ///
+    /// # Errors
+    /// The files cannot be read, or do not hold a model and a tokenizer that can be run. A chat template that cannot be used is
+    /// an error only for requests that need it.
+    pub fn open(path: &Path, threads: Option<usize>) -> Result<Arc<Loaded>, EngineError> {
+        let checkpoint = Checkpoint::open(path)?;
+        let mut info = ModelInfo::of_checkpoint(&checkpoint)?;
+        let text = TextSide::read(&checkpoint)?;
+        let threads = EngineOptions { threads, ..EngineOptions::default() }.resolved_threads();
+        let model = Model::open(&checkpoint, &Team::new(threads))?;
+        info.weight_bytes = model.weight_bytes() as u64;
+        info.vocab = model.vocab();
+        Ok(Arc::new(Loaded { model: Arc::new(model), text, info }))
+    }
+
+    /// What the model is.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// The tokenizer, if the model has one.
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.text.tokenizer.as_ref()
+    }
+
+    /// Bytes that a pass of one row at position `context` streams: the weights of the plan's layers and of the head, and K and V of
+    /// `context` positions in those layers.
+    pub fn pass_bytes(&self, plan: &LayerPlan, context: usize) -> u64 {
+        let c = self.model.config();
+        let seen = |layer: &usize| context - c.first_visible(*layer, context).min(context);
+        let positions: usize = (0..c.n_layers).filter(|l| plan.runs(*l)).map(|l| seen(&l)).sum();
+        let kv = positions * (c.kv_bytes_per_position() / c.n_layers);
+        (self.model.pass_bytes(plan) + kv) as u64
+    }
+
+    pub(crate) fn text(&self) -> &TextSide {
+        &self.text
+    }
+
+    /// How the options come out for this model.
+    pub(crate) fn cpu_options(&self, options: &EngineOptions) -> Result<CpuOptions, EngineError> {
+        let isa = match options.isa {
+            Some(isa) => isa,
+            None => selfspec_kernels::Isa::detect()?,
+        };
+        let context = options.context.unwrap_or(self.info.context).min(self.info.context);
+        let position = self.info.kv_bytes_per_position.max(1);
+        let kv_positions = match options.kv_bytes {
+            Some(bytes) => bytes / position,
+            None => {
+                let shares = context.min(DEFAULT_SHARE).saturating_mul(options.max_batch);
+                context.max(shares).min(DEFAULT_KV_BYTES / position)
+            }
+        };
+        if context == 0 {
+            return Err(EngineError::InvalidRequest { field: "context", why: "0 positions hold nothing".to_owned() });
+        }
+        if kv_positions == 0 {
+            let bytes = options.kv_bytes.unwrap_or(DEFAULT_KV_BYTES);
+            let why = format!("{bytes} bytes hold no position of {position} bytes");
+            return Err(EngineError::InvalidRequest { field: "kv_bytes", why });
+        }
+        Ok(CpuOptions { isa, threads: options.resolved_threads(), context, kv_positions })
+    }
+
+    pub(crate) fn backend(&self, options: &CpuOptions) -> Result<CpuBackend, EngineError> {
+        Ok(CpuBackend::new(self.model.clone(), options)?)
+    }
+}
+
+impl TextSide {
+    fn read(checkpoint: &Checkpoint) -> Result<TextSide, EngineError> {
+        let Some(vocabulary) = vocab::read(checkpoint.source())? else { return Ok(TextSide::default()) };
+        let tokenizer = vocabulary.tokenizer;
+        let mut eos = tokenizer.eos_ids().to_vec();
+        eos.extend(vocabulary.eos);
+        eos.sort_unstable();
+        eos.dedup();
+        let spelled = |id: Option<TokenId>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default().to_owned();
+        let bos_text = spelled(tokenizer.bos());
+        let eos_text = spelled(tokenizer.eos_ids().first().copied());
+        let (mut template, mut template_fault) = (None, None);
+        if let Some(source) = vocabulary.template {
+            match ChatTemplate::new(&source, &bos_text, &eos_text) {
+                Ok(ready) => template = Some(Arc::new(ready)),
+                Err(error) => {
+                    tracing::warn!(%error, "the model's chat template cannot be used");
+                    template_fault = Some(error.to_string());
+                }
+            }
+        }
+        Ok(TextSide { tokenizer: Some(Arc::new(tokenizer)), template, template_fault, eos })
+    }
+}

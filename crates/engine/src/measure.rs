@@ -1,0 +1,236 @@
+//! What passes cost: the numbers behind a speed-up, measured on a backend that does nothing else.
+//!
+//! Every quantity is the median of repetitions, and the quantities' repetitions are interleaved, so that a machine that slows
+//! down for a while slows all of them and their ratios stay.
+
+use std::time::Instant;
+
+use selfspec_kernels::Team;
+use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, SeqId, StepOutput, TokenId};
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct MeasureOptions {
+    /// Committed positions before the measured rows.
+    pub context: usize,
+    /// Row counts m of the cost curve; each row's logits are computed.
+    pub rows: Vec<usize>,
+    /// Plans whose draft step is measured.
+    pub plans: Vec<LayerPlan>,
+    /// Repetitions of each measurement.
+    pub repetitions: usize,
+    /// Prompt rows of the prefill measurement; 0 leaves it out.
+    pub prefill: usize,
+    /// Prompt rows in one step of it.
+    pub prefill_chunk: usize,
+}
+
+impl Default for MeasureOptions {
+    fn default() -> Self {
+        MeasureOptions {
+            context: 256,
+            rows: (1..=16).collect(),
+            plans: Vec::new(),
+            repetitions: 15,
+            prefill: 512,
+            prefill_chunk: 256,
+        }
+    }
+}
+
+/// What passes cost, in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measurements {
+    /// Committed positions before the measured rows.
+    pub context: usize,
+    /// (m, seconds of a full pass over m rows with logits of all of them), in the order asked for.
+    pub passes: Vec<(usize, f64)>,
+    /// (plan, seconds of one draft step: one row with logits, hidden state kept), in the order asked for.
+    pub drafts: Vec<(LayerPlan, f64)>,
+    /// Prompt rows a second.
+    pub prefill_rows_s: Option<f64>,
+    /// Bytes a second that the engine's threads read from memory, over as many bytes as a pass streams.
+    pub read_bytes_s: Option<f64>,
+    /// Bytes that a pass of one row streams: weights, and K and V of the context.
+    pub pass_bytes: Option<u64>,
+}
+
+impl Measurements {
+    /// Seconds of a pass over one row, which is a plain decoding step.
+    pub fn plain_s(&self) -> Option<f64> {
+        self.pass_s(1)
+    }
+
+    /// Seconds of a pass over m rows.
+    pub fn pass_s(&self, m: usize) -> Option<f64> {
+        self.passes.iter().find(|(rows, _)| *rows == m).map(|(_, seconds)| *seconds)
+    }
+
+    /// b(m): cost of a pass over m rows over that of one.
+    pub fn b(&self, m: usize) -> Option<f64> {
+        Some(self.pass_s(m)? / self.plain_s()?)
+    }
+
+    /// c: cost of a draft step of `plan` over that of a plain step.
+    pub fn c(&self, plan: &LayerPlan) -> Option<f64> {
+        let (_, seconds) = self.drafts.iter().find(|(p, _)| p == plan)?;
+        Some(seconds / self.plain_s()?)
+    }
+
+    /// The share of the bandwidth bound that a plain step reaches: 1 if it streams its bytes as fast as memory gives them.
+    pub fn bound_share(&self) -> Option<f64> {
+        Some(self.pass_bytes? as f64 / self.read_bytes_s? / self.plain_s()?)
+    }
+}
+
+/// Seconds of passes and draft steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PassTimes {
+    /// As [`Measurements::passes`].
+    pub passes: Vec<(usize, f64)>,
+    /// As [`Measurements::drafts`].
+    pub drafts: Vec<(LayerPlan, f64)>,
+}
+
+/// Measures passes over `options.rows` rows and draft steps of `options.plans`, after `options.context` positions.
+///
+/// # Errors
+/// The backend refuses a row: the context or the cache is too small for the positions, or a plan is of another depth.
+pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
+    let seq = backend.create();
+    let times = pass_times_in(backend, seq, options);
+    backend.free(seq);
+    times
+}
+
+fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
+    let mut out = StepOutput::new(backend.vocab());
+    fill(backend, seq, options.context, options.prefill_chunk, &mut out)?;
+    let full = LayerPlan::full(backend.n_layers());
+    let passes = options.rows.iter().map(|m| rows(backend, seq, options.context..options.context + m, &full, true));
+    let mut steps: Vec<Vec<Row>> = passes.collect();
+    for plan in &options.plans {
+        let mut draft = rows(backend, seq, options.context..options.context + 1, plan, true);
+        draft.iter_mut().for_each(|row| row.keep = !plan.is_full());
+        steps.push(draft);
+    }
+    let mut seconds = vec![Vec::with_capacity(options.repetitions); steps.len()];
+    // One round more than asked for: the first one touches memory for the first time.
+    for repetition in 0..=options.repetitions {
+        for (step, seconds) in steps.iter().zip(&mut seconds).filter(|(step, _)| !step.is_empty()) {
+            let started = Instant::now();
+            backend.step(step, &mut out)?;
+            let took = started.elapsed().as_secs_f64();
+            if repetition > 0 || options.repetitions == 0 {
+                seconds.push(took);
+            }
+            backend.set_len(seq, options.context)?;
+        }
+    }
+    let mut medians = seconds.iter_mut().map(|s| median(s));
+    let passes = options.rows.iter().copied().zip(medians.by_ref()).collect();
+    Ok(PassTimes { passes, drafts: options.plans.iter().cloned().zip(medians).collect() })
+}
+
+/// Measures how many prompt rows a second are read, `chunk` in a step, over a prompt of `prompt` rows.
+///
+/// # Errors
+/// The context or the cache is too small for the prompt.
+pub fn prefill_rows_s(
+    backend: &mut dyn Backend,
+    prompt: usize,
+    chunk: usize,
+    repetitions: usize,
+) -> Result<f64, BackendError> {
+    let mut out = StepOutput::new(backend.vocab());
+    let mut seconds = Vec::with_capacity(repetitions);
+    for _ in 0..repetitions.max(1) {
+        let seq = backend.create();
+        let started = Instant::now();
+        let filled = fill(backend, seq, prompt, chunk, &mut out);
+        seconds.push(started.elapsed().as_secs_f64());
+        backend.free(seq);
+        filled?;
+    }
+    Ok(prompt as f64 / median(&mut seconds))
+}
+
+/// Commits the first `len` positions of `seq`, as a prompt is read: in chunks, with logits of the last row.
+fn fill(
+    backend: &mut dyn Backend,
+    seq: SeqId,
+    len: usize,
+    chunk: usize,
+    out: &mut StepOutput,
+) -> Result<(), BackendError> {
+    let full = LayerPlan::full(backend.n_layers());
+    let mut from = 0;
+    while from < len {
+        let to = len.min(from + chunk.max(1));
+        let mut chunk = rows(backend, seq, from..to, &full, false);
+        if let Some(last) = chunk.last_mut().filter(|_| to == len) {
+            last.logits = true;
+        }
+        backend.step(&chunk, out)?;
+        from = to;
+    }
+    backend.set_len(seq, len)
+}
+
+fn rows(
+    backend: &dyn Backend,
+    seq: SeqId,
+    positions: std::ops::Range<usize>,
+    plan: &LayerPlan,
+    logits: bool,
+) -> Vec<Row> {
+    // Which tokens they are does not matter for the time; that they differ keeps the embedding's rows from one cache line.
+    let token = |pos: usize| (pos.wrapping_mul(7919) % backend.vocab().max(1)) as TokenId;
+    positions
+        .map(|pos| Row { seq, pos, token: token(pos), enter: Enter::Token, plan: plan.clone(), keep: false, logits })
+        .collect()
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+impl Engine {
+    /// Measures on the engine's own thread and backend, between requests. Read bandwidth is measured with as many threads and over
+    /// as many bytes as a pass streams, before and after the passes; the larger figure counts.
+    ///
+    /// # Errors
+    /// [`EngineError::Backend`] when context or cache are too small for what is asked; those of [`Engine::exclusive`].
+    pub fn measure(&self, options: &MeasureOptions) -> Result<Measurements, EngineError> {
+        let full = LayerPlan::full(self.n_layers());
+        let pass_bytes = self.loaded().map(|loaded| loaded.pass_bytes(&full, options.context));
+        let (threads, options) = (self.threads(), options.clone());
+        self.exclusive(move |backend| {
+            let bandwidth =
+                || pass_bytes.map(|bytes| selfspec_kernels::read_bandwidth(&Team::new(threads), bytes as usize));
+            let before = bandwidth();
+            let times = pass_times(backend, &options)?;
+            let after = bandwidth();
+            let prefill_rows_s = match options.prefill {
+                0 => None,
+                prompt => Some(prefill_rows_s(backend, prompt, options.prefill_chunk, options.repetitions.min(3))?),
+            };
+            Ok(Measurements {
+                context: options.context,
+                passes: times.passes,
+                drafts: times.drafts,
+                prefill_rows_s,
+                read_bytes_s: before.zip(after).map(|(before, after)| before.max(after)),
+                pass_bytes,
+            })
+        })?
+    }
+}

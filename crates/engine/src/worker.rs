@@ -1,0 +1,284 @@
+//! The thread that owns the backend.
+//!
+//! Its loop: take commands, let go of cancelled requests, admit waiting ones, and run one step: rows of all live sequences,
+//! one pass, and each sequence takes its part of the result. The thread sleeps only when nothing is live.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
+
+use selfspec_model::{Backend, BackendError, Row, StepOutput};
+use selfspec_spec::{Committed, CostModel};
+
+use crate::counters::Counters;
+use crate::error::EngineError;
+use crate::event::Event;
+use crate::live::{Job, Live};
+
+/// Something to do with the backend while no sequence is live; it gets the message of a panic that the backend did not survive
+/// instead. Answers false if it panicked.
+pub(crate) type Exclusive = Box<dyn FnOnce(Result<&mut dyn Backend, String>) -> bool + Send>;
+
+/// Makes the backend anew after a panic that it did not survive.
+pub(crate) type Rebuild = Box<dyn Fn() -> Result<Box<dyn Backend>, EngineError> + Send>;
+
+/// What the engine's handles ask of the thread.
+pub(crate) enum Command {
+    Submit(Box<Job>),
+    Exclusive(Exclusive),
+}
+
+pub(crate) struct Worker {
+    backend: Box<dyn Backend>,
+    rebuild: Option<Rebuild>,
+    /// Why no step can be run any more.
+    broken: Option<String>,
+    commands: Receiver<Command>,
+    queue: VecDeque<Command>, // first come, first served
+    live: Vec<Live>,          // in order of admission
+    max_batch: usize,
+    prefill_chunk: usize,
+    costs: CostModel,
+    counters: Arc<Counters>,
+    rows: Vec<Row>,            // of one step, each sequence's rows together
+    output: StepOutput,        // of one step
+    committed: Vec<Committed>, // of one sequence in one step
+}
+
+impl Worker {
+    pub(crate) fn new(
+        backend: Box<dyn Backend>,
+        rebuild: Option<Rebuild>,
+        commands: Receiver<Command>,
+        max_batch: usize,
+        prefill_chunk: usize,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let output = StepOutput::new(backend.vocab());
+        Worker {
+            backend,
+            rebuild,
+            broken: None,
+            commands,
+            queue: VecDeque::new(),
+            live: Vec::new(),
+            max_batch: max_batch.max(1),
+            prefill_chunk: prefill_chunk.max(1),
+            costs: CostModel::new(),
+            counters,
+            rows: Vec::new(),
+            output,
+            committed: Vec::new(),
+        }
+    }
+
+    /// Runs until the engine's handle is dropped; requests that have not ended by then fail with [`EngineError::Stopped`].
+    pub(crate) fn run(mut self) {
+        while self.receive() {
+            self.let_go();
+            self.admit();
+            self.step();
+        }
+        for live in self.live.drain(..) {
+            live.end(&mut *self.backend, Event::Failed(EngineError::Stopped));
+        }
+        for command in self.queue.drain(..) {
+            if let Command::Submit(job) = command {
+                job.refuse(EngineError::Stopped);
+            }
+        }
+    }
+
+    /// Moves new commands to the queue; waits for one when there is nothing to do. False once the handle is gone.
+    fn receive(&mut self) -> bool {
+        if self.live.is_empty() && self.queue.is_empty() {
+            match self.commands.recv() {
+                Ok(command) => self.queue.push_back(command),
+                Err(_) => return false,
+            }
+        }
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => self.queue.push_back(command),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Ends cancelled requests, live and waiting.
+    fn let_go(&mut self) {
+        let backend = &mut *self.backend;
+        for live in self.live.extract_if(.., |live| live.cancelled()) {
+            live.cancel(backend);
+        }
+        let cancelled = |command: &mut Command| matches!(command, Command::Submit(job) if job.cancelled());
+        if self.queue.iter_mut().any(|c| cancelled(c)) {
+            for command in std::mem::take(&mut self.queue) {
+                match command {
+                    Command::Submit(job) if job.cancelled() => job.cancel(),
+                    other => self.queue.push_back(other),
+                }
+            }
+        }
+    }
+
+    /// Admits waiting requests in order, as long as the next one's pages can be set aside. Nobody overtakes: a long request
+    /// would wait for ever behind a stream of short ones.
+    fn admit(&mut self) {
+        while let Some(next) = self.queue.front() {
+            let fits = match next {
+                Command::Submit(_) if self.broken.is_some() => true,
+                Command::Submit(job) => {
+                    let reserved: usize = self.live.iter().map(Live::pages).sum();
+                    self.live.len() < self.max_batch && reserved + job.pages() <= self.backend.total_pages()
+                }
+                Command::Exclusive(_) => self.live.is_empty(),
+            };
+            if !fits {
+                return;
+            }
+            match (self.queue.pop_front(), &self.broken) {
+                (Some(Command::Submit(job)), None) => {
+                    if let Some(live) = Live::admit(*job, &mut *self.backend) {
+                        self.live.push(live);
+                    }
+                }
+                (Some(Command::Submit(job)), Some(message)) => {
+                    job.refuse(EngineError::Panic { message: message.clone() });
+                }
+                (Some(Command::Exclusive(work)), None) => {
+                    if !work(Ok(&mut *self.backend)) {
+                        self.restore("exclusive work");
+                    }
+                }
+                (Some(Command::Exclusive(work)), Some(message)) => {
+                    work(Err(message.clone()));
+                }
+                (None, _) => return,
+            }
+        }
+    }
+
+    /// One step of all live sequences.
+    fn step(&mut self) {
+        self.collect();
+        while !self.rows.is_empty() {
+            let started = Instant::now();
+            let step = AssertUnwindSafe(|| self.backend.step(&self.rows, &mut self.output));
+            match catch_unwind(step) {
+                Ok(Ok(())) => {
+                    let seconds = started.elapsed().as_secs_f64();
+                    self.costs.record(&self.rows, seconds);
+                    self.counters.step(self.rows.len(), self.output.layer_rows);
+                    return self.absorb();
+                }
+                Ok(Err(error)) => self.refuse(&error),
+                Err(panic) => return self.recover(&panic_message(&*panic)),
+            }
+        }
+    }
+
+    /// Asks every live sequence for its rows. Sequences that read their prompts share the chunk equally, and what one leaves the
+    /// next may take; each gets a row at least, so that every live sequence goes on in every step.
+    fn collect(&mut self) {
+        self.rows.clear();
+        let mut reading = self.live.iter().filter(|l| l.reads_prompt()).count();
+        let mut budget = self.prefill_chunk;
+        for live in &mut self.live {
+            let before = self.rows.len();
+            if live.reads_prompt() {
+                live.rows((budget / reading).max(1), &self.costs, &mut self.rows);
+                budget = budget.saturating_sub(self.rows.len() - before);
+                reading -= 1;
+            } else {
+                live.rows(1, &self.costs, &mut self.rows);
+            }
+        }
+        // A sequence without rows would never end.
+        let backend = &mut *self.backend;
+        for live in self.live.extract_if(.., |live| !live.has_rows()) {
+            let message = "a sequence asked for no rows".to_owned();
+            live.end(backend, Event::Failed(EngineError::Panic { message }));
+        }
+    }
+
+    /// Gives every sequence its part of the step's output.
+    fn absorb(&mut self) {
+        let backend = &mut *self.backend;
+        let mut first = 0;
+        for live in &mut self.live {
+            self.committed.clear();
+            let wanted = live.wanted(&self.rows);
+            let absorb = AssertUnwindSafe(|| live.absorb(backend, &self.output, first, &mut self.committed));
+            if let Err(panic) = catch_unwind(absorb) {
+                live.fail(EngineError::Panic { message: panic_message(&*panic) });
+            }
+            first += wanted;
+        }
+        for live in self.live.extract_if(.., |live| live.ended()) {
+            self.counters.tokens(live.tokens());
+            live.finish(backend);
+        }
+    }
+
+    /// The backend refused the step, and has computed nothing: ends the sequences at fault and leaves the others' rows.
+    fn refuse(&mut self, error: &BackendError) {
+        let at_fault = |row: &Row| match error {
+            BackendError::BadRow { seq, .. } | BackendError::UnknownSequence(seq) => row.seq == *seq,
+            BackendError::UnknownToken { token, .. } => row.token == *token,
+            BackendError::BeyondContext { pos, .. } => row.pos == *pos,
+            BackendError::KvFull { .. } => false,
+        };
+        let mut seqs: Vec<_> = self.rows.iter().filter(|row| at_fault(row)).map(|row| row.seq).collect();
+        if seqs.is_empty() {
+            // Nobody is named: the youngest makes room for those that were there before.
+            seqs.extend(self.live.last().map(Live::seq));
+        }
+        self.rows.retain(|row| !seqs.contains(&row.seq));
+        let backend = &mut *self.backend;
+        for live in self.live.extract_if(.., |live| seqs.contains(&live.seq())) {
+            live.end(backend, Event::Failed(EngineError::Backend(error.clone())));
+        }
+    }
+
+    /// A step panicked: its requests end, their sequences are freed, and the engine goes on with what waits.
+    fn recover(&mut self, message: &str) {
+        tracing::error!(message, "a step panicked");
+        self.counters.panicked();
+        for live in self.live.drain(..) {
+            let event = Event::Failed(EngineError::Panic { message: message.to_owned() });
+            let backend = &mut *self.backend;
+            // What is left of the backend may panic again; restore() looks at what came of it.
+            let _ = catch_unwind(AssertUnwindSafe(|| live.end(backend, event)));
+        }
+        self.restore(message);
+    }
+
+    /// After a panic, with no sequence live: the backend must have all its pages back, or is made anew.
+    fn restore(&mut self, message: &str) {
+        let whole = catch_unwind(AssertUnwindSafe(|| self.backend.free_pages() == self.backend.total_pages()));
+        if whole.unwrap_or(false) {
+            return;
+        }
+        self.broken = match &self.rebuild {
+            None => Some(message.to_owned()),
+            Some(rebuild) => match rebuild() {
+                Ok(backend) => {
+                    self.backend = backend;
+                    None
+                }
+                Err(error) => Some(format!("{message}; and then: {error}")),
+            },
+        };
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}
