@@ -1,1 +1,26 @@
-//! Contract: see the crate's description in Cargo.toml.
+//! Lossless speculation: propose, verify, accept, commit or roll back.
+//!
+//! A [`Sequence`] says which rows it wants in the next step ([`Sequence::rows`]) and takes their logits
+//! ([`Sequence::absorb`]); the caller owns the model and the clock. One round drafts k tokens, judges them all in one pass
+//! of the full model, and commits between 1 and k + 1 tokens. Plain decoding is the round with k = 0: there is no second path.
+//!
+//! What holds always:
+//!
+//! - Greedy and seeded output is token for token what plain decoding gives; unseeded output has exactly its distribution.
+//! - After every round the cache holds `committed - 1` positions in every layer. It is checked, in release builds too.
+//! - One sampler serves drafting, verification and plain decoding. Every random number is a pure function of
+//!   (seed or entropy, position, purpose).
+//! - Nothing here does I/O, reads a clock or starts a thread.
+#![forbid(unsafe_code)]
+
+pub mod cost;
+pub mod error;
+pub mod params;
+pub mod sequence;
+pub mod stats;
+
+pub use cost::CostModel;
+pub use error::{LogitsFault, ParamError, SpecError};
+pub use params::{DraftLen, DrafterChoice, MAX_DRAFT, SamplingParams, SequenceParams, SpeculationParams};
+pub use sequence::{Committed, FinishReason, Sequence, TokenLogprob};
+pub use stats::{DrafterKind, DrafterStats, PositionStats, RoundTrace, SpecStats};
