@@ -127,6 +127,14 @@ impl Checkpoint {
         Checkpoint::new(name, Source::Gguf(gguf.metadata), files, gguf.tensors, HashMap::new())
     }
 
+    /// Reads a single safetensors file and its `config.json` from memory; `name` stands for the file's path in errors.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_safetensors_bytes(name: &Path, bytes: Vec<u8>, config: &[u8]) -> Result<Checkpoint, WeightsError> {
+        folder::from_bytes(name, bytes, config)
+    }
+
     /// Puts a checkpoint together. Names may repeat between files only, which is an error.
     pub(crate) fn new(
         path: &Path,
@@ -177,8 +185,7 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError::MissingTensor`], and those of [`Checkpoint::tensor`].
     pub fn need_tensor(&self, name: &str) -> Result<Tensor<'_>, WeightsError> {
-        self.tensor(name)?
-            .ok_or_else(|| WeightsError::MissingTensor { file: self.path.clone(), name: one_line(name) })
+        self.tensor(name)?.ok_or_else(|| WeightsError::MissingTensor { file: self.path.clone(), name: one_line(name) })
     }
 
     /// Where the data of a tensor lies, for errors about its shape or values. `None` if there is no such tensor.

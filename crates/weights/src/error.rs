@@ -276,7 +276,9 @@ pub enum WeightsError {
         id: String,
     },
     /// A tensor type that is known but cannot be run.
-    #[error("{at}: tensor type {ty} is not supported: expected one of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K")]
+    #[error(
+        "{at}: tensor type {ty} is not supported: expected one of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
+    )]
     UnsupportedType {
         /// The tensor.
         at: At,

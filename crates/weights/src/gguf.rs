@@ -83,9 +83,9 @@ fn read_count(cursor: &mut Cursor<'_>, field: &str, most: u64, bytes: u64) -> Re
 /// A tensor info as it stands in the file, its size computed.
 struct Info {
     info: TensorInfo,
-    start: usize,  // of the info itself, for errors
-    offset: u64,   // of the data, within the data section
-    len: u64,      // of the data
+    start: usize, // of the info itself, for errors
+    offset: u64,  // of the data, within the data section
+    len: u64,     // of the data
 }
 
 fn read_info(cursor: &mut Cursor<'_>, index: u64) -> Result<Info, WeightsError> {

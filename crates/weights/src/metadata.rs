@@ -405,13 +405,7 @@ fn read_array(cursor: &mut Cursor<'_>, key: &str, depth: u32) -> Result<Entry, W
 }
 
 /// Steps over `count` values of one type, checking each that can be wrong.
-fn skip_values(
-    cursor: &mut Cursor<'_>,
-    key: &str,
-    ty: ValueType,
-    count: u64,
-    depth: u32,
-) -> Result<(), WeightsError> {
+fn skip_values(cursor: &mut Cursor<'_>, key: &str, ty: ValueType, count: u64, depth: u32) -> Result<(), WeightsError> {
     match ty {
         ValueType::Str => {
             for i in 0..count {

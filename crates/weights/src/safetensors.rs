@@ -1,1 +1,257 @@
-//! Safetensors.
+//! One safetensors file: a length, a JSON header, and the tensors' data without gaps.
+//!
+//! Format: <https://github.com/huggingface/safetensors#format>. The header is held to it strictly: the data of the tensors
+//! covers the rest of the file exactly, each tensor is as long as its shape and type say, names are unique.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::checkpoint::{Stored, TensorInfo, Unsupported};
+use crate::cursor::Cursor;
+use crate::error::{At, WeightsError, one_line};
+use crate::gguf::MAX_TENSORS;
+use crate::json::{self, Name};
+use crate::types::TensorType;
+
+/// Longest header that is read: room for every tensor that is allowed. It bounds what parsing allocates.
+const MAX_HEADER: u64 = 16 << 20;
+/// Most dimensions of a tensor.
+const MAX_DIMS: usize = 8;
+
+/// What a safetensors file holds.
+pub(crate) struct SafetensorsFile {
+    pub(crate) tensors: Vec<Stored>,
+    pub(crate) unsupported: Vec<(String, Unsupported)>,
+}
+
+/// Reads the header of a safetensors file and checks everything but the tensors' values. `index` is the file's number.
+pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<SafetensorsFile, WeightsError> {
+    let mut cursor = Cursor::new(file, bytes);
+    let len = cursor.u64("header length")?;
+    if len > MAX_HEADER && len <= cursor.left() as u64 {
+        return Err(WeightsError::TooLong { at: cursor.at("header length", 0), len, limit: MAX_HEADER });
+    }
+    let text = cursor.take(len, "header")?;
+    if text.first() != Some(&b'{') {
+        let why = "expected a JSON object that starts with {".to_owned();
+        return Err(WeightsError::Json { at: cursor.at("header", 8), why });
+    }
+    let header: Header = json::parse(file, "header", 8, text)?;
+    let (data, section) = (cursor.pos(), cursor.left() as u64);
+    let at = |t: &Entry| At::new(file, format_args!("tensor {}", t.name), 8 + json::find_name(text, &t.name));
+
+    let mut entries = header.tensors;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Some(pair) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        return Err(WeightsError::DuplicateTensor { at: at(&pair[1]) });
+    }
+    let mut out = SafetensorsFile { tensors: Vec::new(), unsupported: Vec::new() };
+    entries.sort_by_key(|t| t.tensor.data_offsets);
+    let mut end = 0;
+    let mut before: Option<&str> = None;
+    for t in &entries {
+        let (from, to) = t.tensor.data_offsets;
+        if from > to || to > section {
+            let len = to.saturating_sub(from);
+            return Err(WeightsError::OutOfRange { at: at(t), start: from, len, section });
+        }
+        let dtype = Dtype::named(&t.tensor.dtype.0)
+            .ok_or_else(|| WeightsError::UnknownType { at: at(t), id: one_line(&t.tensor.dtype.0) })?;
+        let needed = dtype.bytes(&t.tensor.shape.0, || at(t))?;
+        if needed != to - from {
+            let shape = format!("{:?}", t.tensor.shape.0);
+            return Err(WeightsError::DataSize {
+                at: at(t),
+                ty: dtype.name,
+                shape,
+                expected: needed,
+                found: to - from,
+            });
+        }
+        if from < end {
+            return Err(WeightsError::Overlap { at: at(t), other: one_line(before.unwrap_or_default()) });
+        }
+        if from > end {
+            let at = At::new(file, format_args!("data before tensor {}", t.name), data as u64 + end);
+            return Err(WeightsError::Gap { at, len: from - end });
+        }
+        (end, before) = (to, Some(t.name.as_str()));
+        match dtype.ty {
+            Some(ty) => {
+                // The product of the dimensions, which are not 0, is at most the file's size, so each fits.
+                let shape = t.tensor.shape.0.iter().map(|d| *d as usize).collect();
+                let info = TensorInfo { name: t.name.clone(), shape, ty };
+                out.tensors.push(Stored { info, file: index, start: data + from as usize, len: (to - from) as usize });
+            }
+            None => out.unsupported.push((t.name.clone(), Unsupported { at: at(t), ty: dtype.name })),
+        }
+    }
+    if end < section {
+        return Err(WeightsError::Gap { at: At::new(file, "end of the data", data as u64 + end), len: section - end });
+    }
+    Ok(out)
+}
+
+/// A type of the format: its width, and what it is here.
+struct Dtype {
+    name: &'static str,
+    bits: u64,
+    ty: Option<TensorType>,
+}
+
+impl Dtype {
+    fn named(name: &str) -> Option<Dtype> {
+        let known: [(&'static str, u64, Option<TensorType>); 20] = [
+            ("F32", 32, Some(TensorType::F32)),
+            ("F16", 16, Some(TensorType::F16)),
+            ("BF16", 16, Some(TensorType::Bf16)),
+            ("BOOL", 8, None),
+            ("U8", 8, None),
+            ("I8", 8, None),
+            ("U16", 16, None),
+            ("I16", 16, None),
+            ("U32", 32, None),
+            ("I32", 32, None),
+            ("U64", 64, None),
+            ("I64", 64, None),
+            ("F64", 64, None),
+            ("C64", 64, None),
+            ("F8_E5M2", 8, None),
+            ("F8_E4M3", 8, None),
+            ("F8_E8M0", 8, None),
+            ("F6_E2M3", 6, None),
+            ("F6_E3M2", 6, None),
+            ("F4", 4, None),
+        ];
+        let (name, bits, ty) = known.into_iter().find(|(n, ..)| *n == name)?;
+        Some(Dtype { name, bits, ty })
+    }
+
+    /// Bytes of a tensor of this type.
+    fn bytes(&self, shape: &[u64], at: impl Fn() -> At) -> Result<u64, WeightsError> {
+        if let Some(dim) = shape.iter().position(|d| *d == 0) {
+            return Err(WeightsError::ZeroDimension { at: at(), dim });
+        }
+        let bits = shape.iter().try_fold(self.bits, |n, d| n.checked_mul(*d));
+        let bits = bits.ok_or_else(|| WeightsError::SizeOverflow { at: at(), shape: format!("{shape:?}") })?;
+        Ok(bits.div_ceil(8))
+    }
+}
+
+/// One tensor of the header.
+struct Entry {
+    name: String,
+    tensor: TensorJson,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TensorJson {
+    dtype: Name,
+    shape: Shape,
+    data_offsets: (u64, u64),
+}
+
+/// The header: tensors in the file's order. Its `__metadata__` is checked and dropped.
+struct Header {
+    tensors: Vec<Entry>,
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct HeaderVisitor;
+        impl<'de> Visitor<'de> for HeaderVisitor {
+            type Value = Header;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+                let mut tensors = Vec::new();
+                let mut metadata = false;
+                while let Some(Name(name)) = map.next_key()? {
+                    if name == "__metadata__" {
+                        if metadata {
+                            return Err(de::Error::custom("__metadata__ occurs twice"));
+                        }
+                        metadata = true;
+                        map.next_value::<StringMap>()?;
+                        continue;
+                    }
+                    if tensors.len() as u64 == MAX_TENSORS {
+                        return Err(de::Error::custom(format_args!("more than {MAX_TENSORS} tensors")));
+                    }
+                    tensors.push(Entry { name, tensor: map.next_value()? });
+                }
+                Ok(Header { tensors })
+            }
+        }
+        d.deserialize_map(HeaderVisitor)
+    }
+}
+
+/// An object of strings, looked at and dropped.
+struct StringMap;
+
+impl<'de> Deserialize<'de> for StringMap {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct StringMapVisitor;
+        impl<'de> Visitor<'de> for StringMapVisitor {
+            type Value = StringMap;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
+                while map.next_entry::<AnyString, AnyString>()?.is_some() {}
+                Ok(StringMap)
+            }
+        }
+        d.deserialize_map(StringMapVisitor)
+    }
+}
+
+/// A string of any length, looked at and dropped.
+struct AnyString;
+
+impl<'de> Deserialize<'de> for AnyString {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct AnyStringVisitor;
+        impl Visitor<'_> for AnyStringVisitor {
+            type Value = AnyString;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E>(self, _: &str) -> Result<AnyString, E> {
+                Ok(AnyString)
+            }
+        }
+        d.deserialize_str(AnyStringVisitor)
+    }
+}
+
+/// Dimensions, outermost first, at most [`MAX_DIMS`].
+struct Shape(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct ShapeVisitor;
+        impl<'de> Visitor<'de> for ShapeVisitor {
+            type Value = Shape;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of dimensions")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+                let mut out = Vec::new();
+                while let Some(d) = seq.next_element()? {
+                    if out.len() == MAX_DIMS {
+                        return Err(de::Error::custom(format_args!("more than {MAX_DIMS} dimensions")));
+                    }
+                    out.push(d);
+                }
+                Ok(Shape(out))
+            }
+        }
+        d.deserialize_seq(ShapeVisitor)
+    }
+}
