@@ -1,0 +1,395 @@
+//! Models of the Hugging Face hub, through the cache that its clients share.
+//!
+//! Layout of that cache: `models--org--repo/{blobs/<etag>, refs/<revision>, snapshots/<commit>/<file> -> blob}`.
+//! The etag of a large file is its SHA-256, which is how a download and a file found in the cache are checked.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+
+use hf_hub::api::RepoInfo;
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
+use hf_hub::{Repo, RepoType};
+
+use crate::choose::{self, Choice, FOLDER_FILES, INDEX};
+use crate::name::is_plain_path;
+use crate::{Event, Fetched, FetchedFile, HubError, HubOptions, Progress, digest};
+
+/// Times that a broken transfer is taken up again where it broke.
+const RETRIES: usize = 3;
+
+/// Looks for a model in the shared cache, where another program may have put it. Only a complete one counts.
+pub(crate) fn find(
+    repo: &str,
+    revision: &str,
+    file: Option<&str>,
+    opts: &HubOptions,
+) -> Result<Option<Fetched>, HubError> {
+    let Some(snapshot) = snapshot_of(repo, revision, opts) else { return Ok(None) };
+    let mut present = Vec::new();
+    list_files(&snapshot, "", &mut present);
+    let what = display(repo, revision);
+    let wanted = match file {
+        Some(file) => choose::with_siblings(file),
+        None => match choose::choose(&what, &present) {
+            Ok(Choice::Gguf(shards)) => choose::with_siblings(shards.first().map_or("", String::as_str)),
+            Ok(Choice::Folder) => {
+                let Some(weights) = local_weights(&snapshot) else { return Ok(None) };
+                let small = FOLDER_FILES.iter().map(|f| (*f).to_owned()).filter(|f| present.contains(f));
+                small.chain(weights).collect()
+            }
+            // Only what was once asked for is here; the repository itself may well have one model.
+            Err(_) => return Ok(None),
+        },
+    };
+    if !wanted.iter().all(|f| present.contains(f)) {
+        return Ok(None);
+    }
+    let files = wanted.iter().map(|f| describe(&snapshot.join(f))).collect::<Result<Vec<_>, _>>()?;
+    Ok(Some(assemble(what, snapshot, wanted, files)))
+}
+
+/// Downloads a model. With `sha256`, the file must have it.
+pub(crate) fn fetch(
+    repo: &str,
+    revision: &str,
+    file: Option<&str>,
+    sha256: Option<&str>,
+    opts: &HubOptions,
+    progress: &dyn Progress,
+) -> Result<Fetched, HubError> {
+    let remote = Remote { repo, revision, opts, progress };
+    let available = remote.list()?;
+    let what = display(repo, revision);
+    let wanted = match file {
+        Some(file) => choose::with_siblings(file),
+        None => match choose::choose(&what, &available)? {
+            Choice::Gguf(shards) => choose::with_siblings(shards.first().map_or("", String::as_str)),
+            Choice::Folder => remote.folder(&available)?,
+        },
+    };
+    for file in &wanted {
+        if !available.contains(file) {
+            let url = format!("{}/{repo}", opts.hf_endpoint);
+            let why = format!("no file `{file}`; it has {}", shown(&available));
+            return Err(HubError::Http { url, why, status: Some(404) });
+        }
+    }
+    let mut files = Vec::new();
+    let mut snapshot: Option<PathBuf> = None;
+    for file in &wanted {
+        let got = remote.file(file, sha256)?;
+        let root = got.path.ancestors().nth(file.split('/').count()).unwrap_or(&got.path).to_owned();
+        if snapshot.get_or_insert_with(|| root.clone()) != &root {
+            let why = "the repository changed while it was downloaded, try again".to_owned();
+            return Err(HubError::Http { url: format!("{}/{repo}", opts.hf_endpoint), why, status: None });
+        }
+        files.push(got);
+    }
+    let snapshot = snapshot.ok_or_else(|| HubError::NoModel { what: what.clone(), have: available })?;
+    Ok(assemble(what, snapshot, wanted, files))
+}
+
+fn assemble(source: String, snapshot: PathBuf, names: Vec<String>, files: Vec<FetchedFile>) -> Fetched {
+    match names.first() {
+        Some(first) if first.ends_with(".gguf") => {
+            Fetched { root: snapshot.join(first), files, source: format!("{source}/{first}") }
+        }
+        _ => Fetched { root: snapshot, files, source },
+    }
+}
+
+fn display(repo: &str, revision: &str) -> String {
+    if revision == "main" { format!("hf:{repo}") } else { format!("hf:{repo}@{revision}") }
+}
+
+fn shown(files: &[String]) -> String {
+    files.iter().take(24).map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// A repository and what is needed to talk to it.
+struct Remote<'a> {
+    repo: &'a str,
+    revision: &'a str,
+    opts: &'a HubOptions,
+    progress: &'a dyn Progress,
+}
+
+/// What the downloading thread tells.
+enum Message {
+    Size { bytes: u64, etag: String, blob: PathBuf },
+    More(u64),
+    Done(Result<PathBuf, ApiError>),
+}
+
+impl Remote<'_> {
+    fn api(&self) -> Result<Api, HubError> {
+        ApiBuilder::from_cache(hf_hub::Cache::new(self.opts.hf_cache.clone()))
+            .with_endpoint(self.opts.hf_endpoint.clone())
+            .with_token(self.opts.hf_token.clone())
+            .with_progress(false)
+            .with_retries(RETRIES)
+            .with_user_agent("selfspec", env!("CARGO_PKG_VERSION"))
+            .build()
+            .map_err(|e| self.fault(&self.opts.hf_endpoint, &e))
+    }
+
+    fn handle(&self, api: &Api) -> ApiRepo {
+        api.repo(self.repo())
+    }
+
+    fn repo(&self) -> Repo {
+        Repo::with_revision(self.repo.to_owned(), RepoType::Model, self.revision.to_owned())
+    }
+
+    /// The repository's files. Its time limits are short: this is where a hub that does not answer is given up.
+    fn list(&self) -> Result<Vec<String>, HubError> {
+        let api = self.api()?;
+        let url = format!("{}/{}", self.opts.hf_endpoint, self.repo);
+        let limit = Some(self.opts.connect_timeout);
+        let patience = Some(self.opts.connect_timeout * 3);
+        let request = self.handle(&api).info_request().config();
+        let request = request.timeout_resolve(limit).timeout_connect(limit).timeout_recv_response(patience);
+        let mut response =
+            request.timeout_recv_body(patience).build().call().map_err(|e| http_error(url.clone(), &e))?;
+        let info: RepoInfo = response.body_mut().read_json().map_err(|e| http_error(url.clone(), &e))?;
+        let names = info.siblings.into_iter().map(|s| s.rfilename);
+        // A name that would leave the cache's folder is as good as not there.
+        Ok(names.filter(|n| is_plain_path(n)).collect())
+    }
+
+    /// The files of a safetensors folder, the weights last: a folder that has them has everything.
+    fn folder(&self, available: &[String]) -> Result<Vec<String>, HubError> {
+        let small = FOLDER_FILES.iter().map(|f| (*f).to_owned()).filter(|f| available.contains(f));
+        let mut wanted: Vec<String> = small.collect();
+        if available.iter().any(|f| f == INDEX) {
+            let index = self.file(INDEX, None)?;
+            let shards = read_index(&index.path).ok_or_else(|| HubError::Http {
+                url: format!("{}/{}/{INDEX}", self.opts.hf_endpoint, self.repo),
+                why: "not an index of safetensors".to_owned(),
+                status: None,
+            })?;
+            wanted.push(INDEX.to_owned());
+            wanted.extend(shards);
+        } else {
+            wanted.push("model.safetensors".to_owned());
+        }
+        Ok(wanted)
+    }
+
+    /// Downloads one file, or finds it in the cache; then checks size and, where it is known, SHA-256.
+    fn file(&self, name: &str, sha256: Option<&str>) -> Result<FetchedFile, HubError> {
+        if !self.opts.force
+            && let Some(snapshot) = snapshot_of(self.repo, self.revision, self.opts)
+            && let Ok(found) = describe(&snapshot.join(name))
+            && sha256.is_none_or(|expected| found.sha256.as_deref() == Some(expected))
+        {
+            return Ok(found);
+        }
+        match self.download(name, sha256) {
+            // What was left of an earlier transfer may have been bad: once more, from the start.
+            Err(HubError::Mismatch { path, .. } | HubError::WrongSize { path, .. }) => {
+                self.progress.event(&Event::Discarded { path: &path, why: "its content is wrong, fetching it again" });
+                self.download(name, sha256)
+            }
+            other => other,
+        }
+    }
+
+    fn download(&self, name: &str, sha256: Option<&str>) -> Result<FetchedFile, HubError> {
+        let api = self.api()?;
+        let url = self.handle(&api).url(name);
+        let (send, receive) = mpsc::channel();
+        let (repo, cache) = (self.repo(), self.opts.hf_cache.clone());
+        let (thread_url, thread_name) = (url.clone(), name.to_owned());
+        // The library has no time limits of its own, so it works on a thread that can be given up.
+        let spawned = std::thread::Builder::new()
+            .name("download".to_owned())
+            .spawn(move || download_on_thread(&api, repo, &cache, &thread_url, &thread_name, &send));
+        spawned.map_err(|e| HubError::io("start a thread for", Path::new(name), e))?;
+
+        let mut limit = self.opts.connect_timeout * 3;
+        let (mut expected, mut done) = (None, 0);
+        let path = loop {
+            match receive.recv_timeout(limit) {
+                Ok(Message::Size { bytes, etag, blob }) => {
+                    limit = self.opts.stall_timeout;
+                    self.progress.event(&Event::Start { verb: "download", what: name, bytes: Some(bytes) });
+                    expected = Some((bytes, etag, blob));
+                }
+                Ok(Message::More(bytes)) => {
+                    done += bytes;
+                    self.progress.event(&Event::Bytes(done));
+                }
+                Ok(Message::Done(Ok(path))) => break path,
+                Ok(Message::Done(Err(error))) => return Err(self.fault(&url, &error)),
+                Err(RecvTimeoutError::Timeout) => return Err(HubError::Stalled { what: url, after: limit }),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let why = "the answer is not that of a Hugging Face hub".to_owned();
+                    return Err(HubError::Http { url, why, status: None });
+                }
+            }
+        };
+        self.progress.event(&Event::Finish);
+        let Some((bytes, etag, blob)) = expected else {
+            return Err(HubError::Http { url, why: "no size was announced".to_owned(), status: None });
+        };
+        self.check(&path, &blob, bytes, sha256.or(Some(&*etag).filter(|e| digest::is_sha256(e))))
+    }
+
+    /// Checks a downloaded file; a bad one is removed.
+    fn check(&self, path: &Path, blob: &Path, bytes: u64, sha256: Option<&str>) -> Result<FetchedFile, HubError> {
+        let got = fs::metadata(path).map_err(|e| HubError::io("read", path, e))?.len();
+        let mut fault = None;
+        if got != bytes {
+            fault = Some(HubError::WrongSize { path: path.to_owned(), expected: bytes, got });
+        } else if let Some(expected) = sha256 {
+            let got = digest::file(path, self.progress)?;
+            if got != expected {
+                fault = Some(HubError::Mismatch { path: path.to_owned(), expected: expected.to_owned(), got });
+            }
+        }
+        match fault {
+            None => Ok(FetchedFile { path: path.to_owned(), bytes, sha256: sha256.map(str::to_owned) }),
+            Some(fault) => {
+                for bad in [path, blob] {
+                    if let Err(error) = fs::remove_file(bad) {
+                        tracing::warn!("cannot remove {}: {error}", bad.display());
+                    }
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    fn fault(&self, url: &str, error: &ApiError) -> HubError {
+        match error {
+            ApiError::RequestError(e) => http_error(url.to_owned(), e),
+            ApiError::TooManyRetries(e) => self.fault(url, e),
+            ApiError::IoError(e) if is_disk(e) => {
+                HubError::io("write", &self.opts.hf_cache, std::io::Error::new(e.kind(), e.to_string()))
+            }
+            ApiError::LockAcquisition(path) => {
+                let why = format!("another program downloads it (lock {})", path.display());
+                HubError::Http { url: url.to_owned(), why, status: None }
+            }
+            e => HubError::Http { url: url.to_owned(), why: one_line(&e.to_string()), status: None },
+        }
+    }
+}
+
+fn download_on_thread(api: &Api, repo: Repo, cache: &Path, url: &str, name: &str, send: &Sender<Message>) {
+    // A receiver that is gone has given up; nothing is left to tell.
+    let tell = |message| send.send(message).is_ok();
+    let metadata = match api.metadata(url) {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            tell(Message::Done(Err(error)));
+            return;
+        }
+    };
+    let cached = hf_hub::Cache::new(cache.to_owned()).repo(repo.clone());
+    let blob = cached.blob_path(metadata.etag());
+    // Both name files below the cache.
+    if !is_plain_path(metadata.etag()) || !is_plain_path(metadata.commit_hash()) {
+        tell(Message::Done(Err(ApiError::InvalidHeader("etag"))));
+        return;
+    }
+    // A part as long as the file cannot be resumed: its end was never checked.
+    let part = blob.with_extension("part");
+    if fs::metadata(&part).is_ok_and(|m| m.len() >= metadata.size() as u64)
+        && let Err(error) = fs::remove_file(&part)
+    {
+        tell(Message::Done(Err(ApiError::IoError(error))));
+        return;
+    }
+    tell(Message::Size { bytes: metadata.size() as u64, etag: metadata.etag().to_owned(), blob });
+    let result = api.repo(repo).download_with_progress(name, Told(send.clone()));
+    tell(Message::Done(result));
+}
+
+/// Tells the waiting thread what arrives.
+struct Told(Sender<Message>);
+
+impl hf_hub::api::Progress for Told {
+    fn init(&mut self, _size: usize, _filename: &str) {}
+
+    fn update(&mut self, size: usize) {
+        // A receiver that is gone has given up; the download ends with the process.
+        let _ = self.0.send(Message::More(size as u64));
+    }
+
+    fn finish(&mut self) {}
+}
+
+fn is_disk(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as K;
+    matches!(error.kind(), K::StorageFull | K::QuotaExceeded | K::PermissionDenied | K::ReadOnlyFilesystem)
+}
+
+fn http_error(url: String, error: &ureq::Error) -> HubError {
+    let status = if let ureq::Error::StatusCode(status) = error { Some(*status) } else { None };
+    let why = match status {
+        Some(404) => "not found (HTTP 404)".to_owned(),
+        Some(401 | 403) => format!("access refused (HTTP {})", status.unwrap_or_default()),
+        Some(status) => format!("HTTP {status}"),
+        None => one_line(&error.to_string()),
+    };
+    HubError::Http { url, why, status }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The folder of the commit that `revision` stands for in the cache.
+fn snapshot_of(repo: &str, revision: &str, opts: &HubOptions) -> Option<PathBuf> {
+    let repo = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
+    let dir = opts.hf_cache.join(repo.folder_name());
+    let commit = match fs::read_to_string(dir.join("refs").join(revision)) {
+        Ok(commit) => commit.trim().to_owned(),
+        Err(_) => revision.to_owned(),
+    };
+    let snapshot = dir.join("snapshots").join(&commit);
+    (is_plain_path(&commit) && snapshot.is_dir()).then_some(snapshot)
+}
+
+/// A file of the cache: its size, and its SHA-256 if the blob it points to is named by one.
+fn describe(path: &Path) -> Result<FetchedFile, HubError> {
+    let bytes = fs::metadata(path).map_err(|e| HubError::io("read", path, e))?.len();
+    let blob = fs::canonicalize(path).map_err(|e| HubError::io("read", path, e))?;
+    let sha256 = blob.file_name().and_then(|n| n.to_str()).filter(|n| digest::is_sha256(n)).map(str::to_owned);
+    Ok(FetchedFile { path: path.to_owned(), bytes, sha256 })
+}
+
+/// Relative names of all files below `dir`, links followed; what cannot be read is not there.
+fn list_files(dir: &Path, prefix: &str, names: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let Some(name) = entry.file_name().to_str().map(|n| format!("{prefix}{n}")) else { continue };
+        match fs::metadata(entry.path()) {
+            Ok(m) if m.is_dir() => list_files(&entry.path(), &format!("{name}/"), names),
+            Ok(_) => names.push(name),
+            Err(_) => {}
+        }
+    }
+}
+
+/// The weight files of a folder on disk: what its index names, else the one file.
+fn local_weights(snapshot: &Path) -> Option<Vec<String>> {
+    if snapshot.join(INDEX).exists() {
+        let mut files = read_index(&snapshot.join(INDEX))?;
+        files.push(INDEX.to_owned());
+        return Some(files);
+    }
+    Some(vec!["model.safetensors".to_owned()])
+}
+
+/// The shards that an index of safetensors names.
+fn read_index(path: &Path) -> Option<Vec<String>> {
+    let index: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let shards: Option<BTreeSet<String>> =
+        index.get("weight_map")?.as_object()?.values().map(|v| v.as_str().map(str::to_owned)).collect();
+    shards.filter(|s| !s.is_empty() && s.iter().all(|f| is_plain_path(f))).map(|s| s.into_iter().collect())
+}
