@@ -1,0 +1,268 @@
+//! The operations between the matrix products: norms, gates, residual sums, and what happens to heads before attention.
+//!
+//! Each works on rows independently and in one fixed order within a row. Few values are done by the calling thread, many are
+//! spread over the team by rows (or by pieces of a row where no reduction runs along it); the bits are the same.
+
+use crate::activations::{Activations, Fill};
+use crate::compute::Compute;
+use crate::lanes::{Lanes, Scalar, exp, per_isa};
+use crate::rope::{RopeRows, RopeStyle, rotate};
+use crate::team::SendPtr;
+
+/// The activation function of a gated feed-forward layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GateAct {
+    /// x * sigmoid(x).
+    Silu,
+    /// GELU in its tanh form: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    GeluTanh,
+}
+
+/// Values that are worth a part of their own: about two microseconds of work.
+const GRAIN: usize = 1 << 13;
+
+/// 1 / sqrt(mean of squares + eps). Four vectors of partial sums, added in a fixed order.
+#[inline(always)]
+fn inverse_rms<L: Lanes>(l: L, x: &[f32], eps: f32) -> f32 {
+    let mut sums = [l.zero(); 4];
+    for part in x.chunks(4 * L::WIDTH) {
+        for (sum, part) in sums.iter_mut().zip(part.chunks(L::WIDTH)) {
+            let v = l.load(part);
+            *sum = l.fma(v, v, *sum);
+        }
+    }
+    let sum = l.sum(l.add(l.add(sums[0], sums[1]), l.add(sums[2], sums[3])));
+    1.0 / (sum / x.len() as f32 + eps).sqrt()
+}
+
+#[inline(always)]
+fn norm_row<L: Lanes>(l: L, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let inverse = l.splat(inverse_rms(l, x, eps));
+    let parts = x.chunks(L::WIDTH).zip(weight.chunks(L::WIDTH)).zip(out.chunks_mut(L::WIDTH));
+    for ((x, weight), out) in parts {
+        l.store(l.mul(l.mul(l.load(x), inverse), l.load(weight)), out);
+    }
+}
+
+#[inline(always)]
+fn norm_in_place<L: Lanes>(l: L, x: &mut [f32], weight: &[f32], eps: f32) {
+    let inverse = l.splat(inverse_rms(l, x, eps));
+    for (x, weight) in x.chunks_mut(L::WIDTH).zip(weight.chunks(L::WIDTH)) {
+        l.store(l.mul(l.mul(l.load(x), inverse), l.load(weight)), x);
+    }
+}
+
+#[inline(always)]
+fn add_row<L: Lanes>(l: L, y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: &mut [f32]) {
+    let Some((weight, eps)) = post_norm else {
+        for (y, hidden) in y.chunks(L::WIDTH).zip(hidden.chunks_mut(L::WIDTH)) {
+            l.store(l.add(l.load(hidden), l.load(y)), hidden);
+        }
+        return;
+    };
+    let inverse = l.splat(inverse_rms(l, y, eps));
+    for ((y, weight), hidden) in y.chunks(L::WIDTH).zip(weight.chunks(L::WIDTH)).zip(hidden.chunks_mut(L::WIDTH)) {
+        let y = l.mul(l.mul(l.load(y), inverse), l.load(weight));
+        l.store(l.add(l.load(hidden), y), hidden);
+    }
+}
+
+#[inline(always)]
+fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    let parts = gate.chunks(L::WIDTH).zip(up.chunks(L::WIDTH)).zip(out.chunks_mut(L::WIDTH));
+    for ((gate, up), out) in parts {
+        let x = l.load(gate);
+        let to_sigmoid = match act {
+            GateAct::Silu => x,
+            // (1 + tanh u) / 2 is the sigmoid of 2u.
+            GateAct::GeluTanh => {
+                let cube = l.mul(l.mul(x, x), x);
+                l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
+            }
+        };
+        let e = exp(l, l.sub(l.zero(), to_sigmoid));
+        let y = l.div(x, l.add(l.splat(1.0), e));
+        l.store(l.mul(y, l.load(up)), out);
+    }
+}
+
+/// What [`Compute::heads`] does to each row.
+#[derive(Clone, Copy)]
+struct HeadsJob<'a> {
+    head_dim: usize,
+    bias: Option<&'a [f32]>,
+    norm: Option<(&'a [f32], f32)>,
+    style: RopeStyle,
+}
+
+/// One row of heads, (heads, head_dim).
+#[inline(always)]
+fn heads_row<L: Lanes>(l: L, x: &mut [f32], job: &HeadsJob<'_>, cos: &[f32], sin: &[f32]) {
+    if let Some(bias) = job.bias {
+        add_row(l, bias, None, x);
+    }
+    for head in x.chunks_exact_mut(job.head_dim) {
+        if let Some((weight, eps)) = job.norm {
+            norm_in_place(l, head, weight, eps);
+        }
+        rotate(head, cos, sin, job.style);
+    }
+}
+
+per_isa! {
+    fn norm_rows(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = |l| norm_row(l, x, weight, eps, out)
+}
+per_isa! {
+    fn add_rows(y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: &mut [f32]) = |l| add_row(l, y, post_norm, hidden)
+}
+per_isa! {
+    fn gate_pieces(act: GateAct, gate: &[f32], up: &[f32], out: &mut [f32]) = |l| gate_piece(l, act, gate, up, out)
+}
+per_isa! {
+    fn heads_rows(x: &mut [f32], job: &HeadsJob<'_>, cos: &[f32], sin: &[f32]) = |l| heads_row(l, x, job, cos, sin)
+}
+
+/// Root-mean-square norm in place: x / sqrt(mean(x^2) + eps) * weight. Portable code: the same bits on every machine, and
+/// within rounding those of [`Compute::norm`].
+///
+/// # Panics
+/// If `weight` is not as long as `x`.
+pub fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) {
+    assert!(x.len() == weight.len(), "{} values and {} norm weights", x.len(), weight.len());
+    norm_in_place(Scalar, x, weight, eps);
+}
+
+/// # Panics
+/// Unless `values` is a whole number of rows of `dim`, and every index is one of them.
+fn check_index(what: &str, values: usize, dim: usize, index: &[usize]) {
+    assert!(dim > 0 && values.is_multiple_of(dim), "{values} {what} values are no whole number of rows of {dim}");
+    let rows = values / dim;
+    for i in index {
+        assert!(*i < rows, "row {i} of {rows} {what} rows");
+    }
+}
+
+impl Compute {
+    /// Root-mean-square norm of chosen rows, as the input of matrix products: row i of `x` becomes
+    /// `hidden[index[i]] / sqrt(mean of squares + eps) * weight`, quantised in the same pass if `int8`.
+    ///
+    /// `hidden`: (any number of rows, dim); `weight`: (dim). A NaN in a row makes all of its output NaN.
+    ///
+    /// # Panics
+    /// If `hidden` is not a whole number of rows, an index is none of them, or `weight` has another length.
+    #[allow(clippy::too_many_arguments)]
+    pub fn norm(
+        &self,
+        hidden: &[f32],
+        dim: usize,
+        index: &[usize],
+        weight: &[f32],
+        eps: f32,
+        int8: bool,
+        x: &mut Activations,
+    ) {
+        check_index("hidden", hidden.len(), dim, index);
+        assert!(weight.len() == dim, "{} norm weights for rows of {dim}", weight.len());
+        let isa = self.isa();
+        let shape = Fill { rows: index.len(), k: dim, int8, chunk: dim, grain: GRAIN };
+        x.fill(self.team(), isa, shape, |row, _, out| {
+            norm_rows(isa, &hidden[index[row] * dim..][..dim], weight, eps, out);
+        });
+    }
+
+    /// The gated activation, as the input of the matrix product after it: row i of `x` becomes `act(gate[i]) * up[i]`,
+    /// quantised in the same pass if `int8`.
+    ///
+    /// `gate` and `up`: (row, k).
+    ///
+    /// # Panics
+    /// If `gate` is not a whole number of rows of `k`, or `up` has another length.
+    pub fn gate(&self, act: GateAct, gate: &[f32], up: &[f32], k: usize, int8: bool, x: &mut Activations) {
+        check_index("gate", gate.len(), k, &[]);
+        assert!(up.len() == gate.len(), "{} up values for {} gate values", up.len(), gate.len());
+        let isa = self.isa();
+        // Long rows are cut, so that even one row of a wide layer is shared.
+        let chunk = if k > 2 * GRAIN { GRAIN } else { k };
+        let shape = Fill { rows: gate.len() / k, k, int8, chunk, grain: GRAIN / 2 };
+        x.fill(self.team(), isa, shape, |row, from, out| {
+            let (at, len) = (row * k + from, out.len());
+            gate_pieces(isa, act, &gate[at..at + len], &up[at..at + len], out);
+        });
+    }
+
+    /// Adds rows to chosen hidden rows: `hidden[index[i]] += y[i]`, or `+= rms_norm(y[i])` with `post_norm`, its weight
+    /// (dim) and eps.
+    ///
+    /// `y`: (index.len(), dim); `hidden`: (any number of rows, dim). If an index comes twice, both rows are added, in order.
+    ///
+    /// # Panics
+    /// If a length does not fit `dim` and `index`, or an index is no row of `hidden`.
+    pub fn add(&self, y: &[f32], dim: usize, index: &[usize], post_norm: Option<(&[f32], f32)>, hidden: &mut [f32]) {
+        check_index("hidden", hidden.len(), dim, index);
+        assert!(y.len() == index.len() * dim, "{} values for {} rows of {dim}", y.len(), index.len());
+        if let Some((weight, _)) = post_norm {
+            assert!(weight.len() == dim, "{} norm weights for rows of {dim}", weight.len());
+        }
+        let isa = self.isa();
+        let ascending = index.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascending || y.len() < 4 * GRAIN {
+            for (y, i) in y.chunks_exact(dim).zip(index) {
+                add_rows(isa, y, post_norm, &mut hidden[i * dim..][..dim]);
+            }
+            return;
+        }
+        let rows = GRAIN.div_ceil(dim);
+        let hidden = SendPtr(hidden.as_mut_ptr());
+        self.team().run(index.len().div_ceil(rows), &|part| {
+            let from = part * rows;
+            let to = index.len().min(from + rows);
+            for (y, i) in y[from * dim..to * dim].chunks_exact(dim).zip(&index[from..to]) {
+                // SAFETY: row i is in `hidden` (checked above); the index ascends, so no other part has the same row, and
+                // `hidden` is borrowed until `run` returns.
+                let hidden = unsafe { std::slice::from_raw_parts_mut(hidden.get().add(i * dim), dim) };
+                add_rows(isa, y, post_norm, hidden);
+            }
+        });
+    }
+
+    /// Makes queries or keys ready for attention, in place: adds `bias` (heads * head_dim), normalises each head with
+    /// `norm`, its weight (head_dim) and eps, then rotates the first `rope.rot` dimensions of each head.
+    ///
+    /// `x`: (row, heads, head_dim).
+    ///
+    /// # Panics
+    /// If a length does not fit `heads` and `head_dim`, or the angles do not fit the number of rows.
+    pub fn heads(
+        &self,
+        x: &mut [f32],
+        heads: usize,
+        head_dim: usize,
+        bias: Option<&[f32]>,
+        norm: Option<(&[f32], f32)>,
+        rope: &RopeRows<'_>,
+    ) {
+        let width = heads * head_dim;
+        check_index("head", x.len(), width, &[]);
+        rope.check(x.len() / width, head_dim);
+        if let Some(bias) = bias {
+            assert!(bias.len() == width, "{} biases for rows of {width}", bias.len());
+        }
+        if let Some((weight, _)) = norm {
+            assert!(weight.len() == head_dim, "{} norm weights for heads of {head_dim}", weight.len());
+        }
+        let isa = self.isa();
+        let job = HeadsJob { head_dim, bias, norm, style: rope.style };
+        let rows = GRAIN.div_ceil(width);
+        let run = |part: usize, x: &mut [f32]| {
+            for (i, x) in x.chunks_exact_mut(width).enumerate() {
+                let (cos, sin) = rope.row(part * rows + i);
+                heads_rows(isa, x, &job, cos, sin);
+            }
+        };
+        if x.len() < 2 * GRAIN {
+            x.chunks_mut(rows * width).enumerate().for_each(|(part, x)| run(part, x));
+        } else {
+            self.team().chunks_mut(x, rows * width, run);
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! Vectors of f32, one type for each instruction set, and the arithmetic that attention and the elementwise operations share.
+//!
+//! A kernel is written once, generic over [`Lanes`], and compiled once for each instruction set by [`per_isa!`]. Every
+//! operation here is defined lane by lane, so which lane holds a value never changes its bits; the only reductions over
+//! lanes, [`Lanes::sum`] and [`Lanes::maximum`], run in a fixed order.
+//!
+//! Invariant: a value of a SIMD type in this module proves that the CPU has its instructions. Only [`per_isa!`] makes
+//! one, inside a function that is compiled for that instruction set.
+
+/// A vector of [`Lanes::WIDTH`] f32 values and its operations.
+///
+/// Every method is inlined into the caller, which [`per_isa!`] compiles for the right instruction set.
+pub(crate) trait Lanes: Copy {
+    /// The vector.
+    type V: Copy;
+    /// Lanes in a vector; it divides 16.
+    const WIDTH: usize;
+
+    /// All lanes `x`.
+    fn splat(self, x: f32) -> Self::V;
+    /// The first `WIDTH` values of `from`; lanes beyond its end are 0.
+    fn load(self, from: &[f32]) -> Self::V;
+    /// Writes as many lanes as `to` has room for.
+    fn store(self, v: Self::V, to: &mut [f32]);
+    /// `WIDTH` values of f16, widened.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading `WIDTH` values of 2 bytes. It may be unaligned.
+    unsafe fn load_f16(self, from: *const u16) -> Self::V;
+    /// `WIDTH` values.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading `WIDTH` f32. It may be unaligned.
+    unsafe fn load_at(self, from: *const f32) -> Self::V;
+    /// Writes all lanes.
+    ///
+    /// # Safety
+    /// `to` must be valid for writing `WIDTH` f32. It may be unaligned.
+    unsafe fn store_at(self, v: Self::V, to: *mut f32);
+    /// a + b.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a - b.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a * b.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a / b, correctly rounded.
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a * b + c; rounded once where the instruction set has it, twice in scalar code.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger lane; `b` when either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller lane; `b` when either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// In each lane `yes` if a < b, else (also when either is NaN) `no`.
+    fn select_less(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
+    /// In lane i `yes` if `from <= i < to`, else `no`.
+    fn select_range(self, from: usize, to: usize, yes: Self::V, no: Self::V) -> Self::V;
+    /// 2^n for the integer n in -126..=127 that `t` = n + [`MAGIC`] holds.
+    fn exp2_of_magic(self, t: Self::V) -> Self::V;
+    /// Sum of all lanes, in a fixed order.
+    fn sum(self, v: Self::V) -> f32;
+    /// Largest lane. NaN lanes may be passed over.
+    fn maximum(self, v: Self::V) -> f32;
+
+    /// All lanes 0.
+    #[inline(always)]
+    fn zero(self) -> Self::V {
+        self.splat(0.0)
+    }
+}
+
+/// 1.5 * 2^23: adding it to an x of magnitude below 2^22 rounds x to an integer (ties to even) in the low bits of the sum.
+pub(crate) const MAGIC: f32 = 12_582_912.0;
+
+/// exp of each lane, within 1 unit in the last place of the true value; the same bits in every lane, whatever its neighbours.
+///
+/// Below -87 the result is 0, above 88.3 infinity; NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is
+/// 1 + r + r^2 P(r) with P of degree 4, fitted for the least relative error (3e-9).
+#[inline(always)]
+pub(crate) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
+    const LOW: f32 = -87.0;
+    const HIGH: f32 = 88.3;
+    const P: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_432];
+    // The bound is the first operand, so that a NaN in x comes through.
+    let c = l.min(l.splat(HIGH), l.max(l.splat(LOW), x));
+    let t = l.fma(c, l.splat(std::f32::consts::LOG2_E), l.splat(MAGIC));
+    let n = l.sub(t, l.splat(MAGIC));
+    // ln 2 in two parts; the first has so few bits that its product with n is exact.
+    let r = l.fma(n, l.splat(-0.693_359_4), c);
+    let r = l.fma(n, l.splat(0.000_212_194_44), r);
+    let mut p = l.splat(P[4]);
+    for k in [3, 2, 1, 0] {
+        p = l.fma(p, r, l.splat(P[k]));
+    }
+    let y = l.add(l.fma(l.mul(r, r), p, r), l.splat(1.0));
+    let y = l.mul(y, l.exp2_of_magic(t));
+    let y = l.select_less(x, l.splat(LOW), l.zero(), y);
+    l.select_less(l.splat(HIGH), x, l.splat(f32::INFINITY), y)
+}
+
+/// exp of one value: a lane of [`exp`].
+#[inline(always)]
+pub(crate) fn exp_one<L: Lanes>(l: L, x: f32) -> f32 {
+    let mut out = [0.0];
+    l.store(exp(l, l.splat(x)), &mut out);
+    out[0]
+}
+
+/// tanh of each lane, with an absolute error of about 1e-7. NaN stays NaN.
+#[inline(always)]
+pub(crate) fn tanh<L: Lanes>(l: L, x: L::V) -> L::V {
+    // 1 - 2 / (e^2x + 1): right at both ends, where e^2x is 0 or infinite.
+    let e = exp(l, l.add(x, x));
+    l.sub(l.splat(1.0), l.div(l.splat(2.0), l.add(e, l.splat(1.0))))
+}
+
+/// Portable code: four lanes, which is what every 64-bit CPU has.
+#[derive(Clone, Copy)]
+pub(crate) struct Scalar;
+
+/// f16 bits to f32 without a branch, so that the compiler can do four at once. Exact, subnormal values included.
+#[inline(always)]
+fn widen(h: u16) -> f32 {
+    let h = u32::from(h);
+    let magnitude = h & 0x7fff;
+    // The exponent's bias is moved by a product with 2^112, which is exact; infinities and NaNs get the full exponent.
+    let finite = f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000);
+    let special = u32::from(magnitude >= 0x7c00) * 0x7f80_0000;
+    f32::from_bits(finite.to_bits() | special | (h & 0x8000) << 16)
+}
+
+impl Lanes for Scalar {
+    type V = [f32; 4];
+    const WIDTH: usize = 4;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> [f32; 4] {
+        [x; 4]
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> [f32; 4] {
+        match from.first_chunk() {
+            Some(all) => *all,
+            None => std::array::from_fn(|i| from.get(i).copied().unwrap_or(0.0)),
+        }
+    }
+    #[inline(always)]
+    fn store(self, v: [f32; 4], to: &mut [f32]) {
+        match to.first_chunk_mut() {
+            Some(all) => *all = v,
+            None => to.iter_mut().zip(v).for_each(|(to, v)| *to = v),
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const u16) -> [f32; 4] {
+        // SAFETY: the caller allows reading 4 values from `from`.
+        unsafe { from.cast::<[u16; 4]>().read_unaligned() }.map(widen)
+    }
+    #[inline(always)]
+    unsafe fn load_at(self, from: *const f32) -> [f32; 4] {
+        // SAFETY: the caller allows reading 4 values from `from`.
+        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, v: [f32; 4], to: *mut f32) {
+        // SAFETY: the caller allows writing 4 values to `to`.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    fn add(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn div(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    fn fma(self, a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn max(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn min(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn select_less(self, a: [f32; 4], b: [f32; 4], yes: [f32; 4], no: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
+    }
+    #[inline(always)]
+    fn select_range(self, from: usize, to: usize, yes: [f32; 4], no: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if from <= i && i < to { yes[i] } else { no[i] })
+    }
+    #[inline(always)]
+    fn exp2_of_magic(self, t: [f32; 4]) -> [f32; 4] {
+        t.map(|t| f32::from_bits((t.to_bits() << 23).wrapping_add(0x3f80_0000)))
+    }
+    #[inline(always)]
+    fn sum(self, v: [f32; 4]) -> f32 {
+        (v[0] + v[2]) + (v[1] + v[3])
+    }
+    #[inline(always)]
+    fn maximum(self, v: [f32; 4]) -> f32 {
+        v[0].max(v[1]).max(v[2].max(v[3]))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use std::arch::x86_64::*;
+
+    /// Eight lanes: AVX2, FMA and F16C. The private field keeps others from making one without the proof.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(());
+
+    impl Avx2 {
+        /// # Safety
+        /// The CPU must have AVX2, FMA and F16C.
+        #[inline(always)]
+        pub(crate) unsafe fn assume() -> Self {
+            Avx2(())
+        }
+    }
+
+    /// Sixteen lanes: AVX-512 F, BW and VL.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(());
+
+    impl Avx512 {
+        /// # Safety
+        /// The CPU must have AVX-512 F, BW and VL.
+        #[inline(always)]
+        pub(crate) unsafe fn assume() -> Self {
+            Avx512(())
+        }
+    }
+
+    /// An intrinsic that touches no memory, called under the proof that `self` is.
+    macro_rules! op {
+        ($e:expr) => {
+            // SAFETY: `self` proves that the CPU has these instructions, and they touch registers only.
+            unsafe { $e }
+        };
+    }
+
+    impl Lanes for Avx2 {
+        type V = __m256;
+        const WIDTH: usize = 8;
+
+        #[inline(always)]
+        fn splat(self, x: f32) -> __m256 {
+            op!(_mm256_set1_ps(x))
+        }
+        #[inline(always)]
+        fn load(self, from: &[f32]) -> __m256 {
+            let mut all = [0.0; 8];
+            let from = match from.first_chunk::<8>() {
+                Some(all) => all,
+                None => {
+                    all[..from.len()].copy_from_slice(from);
+                    &all
+                }
+            };
+            // SAFETY: `from` holds 8 values, and `self` proves AVX.
+            unsafe { _mm256_loadu_ps(from.as_ptr()) }
+        }
+        #[inline(always)]
+        fn store(self, v: __m256, to: &mut [f32]) {
+            if let Some(all) = to.first_chunk_mut::<8>() {
+                // SAFETY: `all` holds 8 values, and `self` proves AVX.
+                unsafe { _mm256_storeu_ps(all.as_mut_ptr(), v) }
+            } else {
+                let mut all = [0.0; 8];
+                // SAFETY: `all` holds 8 values, and `self` proves AVX.
+                unsafe { _mm256_storeu_ps(all.as_mut_ptr(), v) }
+                let n = to.len();
+                to.copy_from_slice(&all[..n]);
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(self, from: *const u16) -> __m256 {
+            // SAFETY: the caller allows reading 16 bytes; `self` proves F16C.
+            unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn load_at(self, from: *const f32) -> __m256 {
+            // SAFETY: the caller allows reading 8 values; `self` proves AVX.
+            unsafe { _mm256_loadu_ps(from) }
+        }
+        #[inline(always)]
+        unsafe fn store_at(self, v: __m256, to: *mut f32) {
+            // SAFETY: the caller allows writing 8 values; `self` proves AVX.
+            unsafe { _mm256_storeu_ps(to, v) }
+        }
+        #[inline(always)]
+        fn add(self, a: __m256, b: __m256) -> __m256 {
+            op!(_mm256_add_ps(a, b))
+        }
+        #[inline(always)]
+        fn sub(self, a: __m256, b: __m256) -> __m256 {
+            op!(_mm256_sub_ps(a, b))
+        }
+        #[inline(always)]
+        fn mul(self, a: __m256, b: __m256) -> __m256 {
+            op!(_mm256_mul_ps(a, b))
+        }
+        #[inline(always)]
+        fn div(self, a: __m256, b: __m256) -> __m256 {
+            op!(_mm256_div_ps(a, b))
+        }
+        #[inline(always)]
+        fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+            op!(_mm256_fmadd_ps(a, b, c))
+        }
+        #[inline(always)]
+        fn max(self, a: __m256, b: __m256) -> __m256 {
+            op!(_mm256_max_ps(a, b))
+        }
+        #[inline(always)]
+        fn min(self, a: __m256, b: __m256) -> __m256 {
+            op!(_mm256_min_ps(a, b))
+        }
+        #[inline(always)]
+        fn select_less(self, a: __m256, b: __m256, yes: __m256, no: __m256) -> __m256 {
+            op!(_mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)))
+        }
+        #[inline(always)]
+        fn select_range(self, from: usize, to: usize, yes: __m256, no: __m256) -> __m256 {
+            op!({
+                let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                let before = _mm256_cmpgt_epi32(_mm256_set1_epi32(from.min(8) as i32), lane);
+                let inside = _mm256_cmpgt_epi32(_mm256_set1_epi32(to.min(8) as i32), lane);
+                _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(_mm256_andnot_si256(before, inside)))
+            })
+        }
+        #[inline(always)]
+        fn exp2_of_magic(self, t: __m256) -> __m256 {
+            op!({
+                let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(t));
+                _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_set1_epi32(0x3f80_0000)))
+            })
+        }
+        #[inline(always)]
+        fn sum(self, v: __m256) -> f32 {
+            op!({
+                let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+                let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+                _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps::<1>(v, v)))
+            })
+        }
+        #[inline(always)]
+        fn maximum(self, v: __m256) -> f32 {
+            op!({
+                let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+                let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+                _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps::<1>(v, v)))
+            })
+        }
+    }
+
+    impl Lanes for Avx512 {
+        type V = __m512;
+        const WIDTH: usize = 16;
+
+        #[inline(always)]
+        fn splat(self, x: f32) -> __m512 {
+            op!(_mm512_set1_ps(x))
+        }
+        #[inline(always)]
+        fn load(self, from: &[f32]) -> __m512 {
+            if let Some(all) = from.first_chunk::<16>() {
+                // SAFETY: `all` holds 16 values, and `self` proves AVX-512.
+                unsafe { _mm512_loadu_ps(all.as_ptr()) }
+            } else {
+                // SAFETY: the mask keeps the load to the values that `from` has; `self` proves AVX-512.
+                unsafe { _mm512_maskz_loadu_ps((1 << from.len()) - 1, from.as_ptr()) }
+            }
+        }
+        #[inline(always)]
+        fn store(self, v: __m512, to: &mut [f32]) {
+            if let Some(all) = to.first_chunk_mut::<16>() {
+                // SAFETY: `all` holds 16 values, and `self` proves AVX-512.
+                unsafe { _mm512_storeu_ps(all.as_mut_ptr(), v) }
+            } else {
+                // SAFETY: the mask keeps the store to the values that `to` has; `self` proves AVX-512.
+                unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), (1 << to.len()) - 1, v) }
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(self, from: *const u16) -> __m512 {
+            // SAFETY: the caller allows reading 32 bytes; `self` proves AVX-512.
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn load_at(self, from: *const f32) -> __m512 {
+            // SAFETY: the caller allows reading 16 values; `self` proves AVX-512.
+            unsafe { _mm512_loadu_ps(from) }
+        }
+        #[inline(always)]
+        unsafe fn store_at(self, v: __m512, to: *mut f32) {
+            // SAFETY: the caller allows writing 16 values; `self` proves AVX-512.
+            unsafe { _mm512_storeu_ps(to, v) }
+        }
+        #[inline(always)]
+        fn add(self, a: __m512, b: __m512) -> __m512 {
+            op!(_mm512_add_ps(a, b))
+        }
+        #[inline(always)]
+        fn sub(self, a: __m512, b: __m512) -> __m512 {
+            op!(_mm512_sub_ps(a, b))
+        }
+        #[inline(always)]
+        fn mul(self, a: __m512, b: __m512) -> __m512 {
+            op!(_mm512_mul_ps(a, b))
+        }
+        #[inline(always)]
+        fn div(self, a: __m512, b: __m512) -> __m512 {
+            op!(_mm512_div_ps(a, b))
+        }
+        #[inline(always)]
+        fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            op!(_mm512_fmadd_ps(a, b, c))
+        }
+        #[inline(always)]
+        fn max(self, a: __m512, b: __m512) -> __m512 {
+            op!(_mm512_max_ps(a, b))
+        }
+        #[inline(always)]
+        fn min(self, a: __m512, b: __m512) -> __m512 {
+            op!(_mm512_min_ps(a, b))
+        }
+        #[inline(always)]
+        fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+            op!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+        }
+        #[inline(always)]
+        fn select_range(self, from: usize, to: usize, yes: __m512, no: __m512) -> __m512 {
+            let inside = ((1u32 << to.min(16)) - 1) & !((1u32 << from.min(16)) - 1);
+            op!(_mm512_mask_blend_ps(inside as u16, no, yes))
+        }
+        #[inline(always)]
+        fn exp2_of_magic(self, t: __m512) -> __m512 {
+            op!({
+                let n = _mm512_slli_epi32::<23>(_mm512_castps_si512(t));
+                _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(0x3f80_0000)))
+            })
+        }
+        #[inline(always)]
+        fn sum(self, v: __m512) -> f32 {
+            op!({
+                let v = _mm512_add_ps(v, _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v));
+                let v = _mm512_add_ps(v, _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v));
+                let v = _mm512_castps512_ps128(v);
+                let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+                _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps::<1>(v, v)))
+            })
+        }
+        #[inline(always)]
+        fn maximum(self, v: __m512) -> f32 {
+            op!({
+                let v = _mm512_max_ps(v, _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v));
+                let v = _mm512_max_ps(v, _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v));
+                let v = _mm512_castps512_ps128(v);
+                let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+                _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps::<1>(v, v)))
+            })
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+/// Makes a function that runs a generic kernel with the lanes of an instruction set: `name(isa, arguments...)`.
+///
+/// The kernel is compiled once for each set, with its features on, and must be `#[inline(always)]` all the way down: what is
+/// not inlined would be compiled without them.
+macro_rules! per_isa {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<const $n:ident: usize>)? ($($arg:ident: $ty:ty),* $(,)?) = |$l:ident| $body:expr) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name $(<const $n: usize>)? (isa: $crate::isa::Isa, $($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2 $(<const $n: usize>)? ($($arg: $ty),*) {
+                // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
+                let $l = unsafe { $crate::lanes::Avx2::assume() };
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
+            fn avx512 $(<const $n: usize>)? ($($arg: $ty),*) {
+                // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
+                let $l = unsafe { $crate::lanes::Avx512::assume() };
+                $body
+            }
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: an `Isa` other than scalar exists only where the CPU has its features.
+                $crate::isa::Isa::Avx2 => unsafe { avx2 $(::<$n>)? ($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: as above.
+                $crate::isa::Isa::Avx512Vnni => unsafe { avx512 $(::<$n>)? ($($arg),*) },
+                #[allow(unreachable_patterns)]
+                _ => {
+                    let $l = $crate::lanes::Scalar;
+                    $body
+                }
+            }
+        }
+    };
+}
+pub(crate) use per_isa;
