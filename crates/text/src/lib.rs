@@ -1,1 +1,38 @@
-//! Contract: see the crate's description in Cargo.toml.
+//! Text to tokens and back: tokenizers, chat templates, incremental detokenising, stop strings.
+//!
+//! Nothing here knows of models or weights: a vocabulary comes in as plain data ([`GgufVocab`]) or as the bytes of
+//! tokenizer.json ([`Tokenizer::from_hf`]), and nothing in it is trusted.
+//!
+//! Invariants:
+//! - What a user wrote never becomes a control token: [`Tokenizer::encode`] does not look for them, and
+//!   [`Tokenizer::encode_prompt`] only in what the template itself wrote.
+//! - A prompt has one BOS, whoever put it there.
+//! - [`Detokenizer`] and [`StopMatcher`] give the same text however their input is cut.
+
+#![forbid(unsafe_code)]
+
+mod added;
+mod alphabet;
+mod bpe;
+mod detokenizer;
+mod eos;
+mod error;
+mod gguf;
+mod guard;
+mod jinja;
+mod normalize;
+mod pretokenize;
+mod prompt;
+mod stop;
+mod template;
+mod tokenizer;
+mod vocab;
+
+pub use detokenizer::Detokenizer;
+pub use error::TextError;
+pub use gguf::GgufVocab;
+pub use prompt::RenderedPrompt;
+pub use stop::StopMatcher;
+pub use template::{ChatTemplate, Message};
+pub use tokenizer::Tokenizer;
+pub use vocab::TokenKind;
