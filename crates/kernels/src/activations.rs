@@ -1,0 +1,258 @@
+//! The input of matrix products: rows of floats and, for quantised weights, the same rows as 8-bit blocks.
+//!
+//! A block is 32 values of one row. Its scale is the largest magnitude over 127, its values are rounded to the nearest
+//! integer, ties to even. The sums that quantised weights need for their offsets are kept with it. A block's bits
+//! depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an infinity
+//! gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
+
+use crate::isa::Isa;
+use crate::team::{SendPtr, Team};
+
+/// Values in a block.
+pub(crate) const BLOCK: usize = 32;
+
+/// Rows of floats, and on demand their 8-bit blocks. Reused from step to step: it grows and never shrinks.
+#[derive(Debug, Default)]
+pub struct Activations {
+    rows: usize,
+    k: usize,
+    int8: bool,
+    f32s: Vec<f32>,           // (row, k)
+    q: Vec<i8>,               // (row, block, 32), zeros beyond k
+    scale: Vec<f32>,          // (row, block)
+    sum: Vec<f32>,            // (row, block): scale * sum of q
+    half_sum: Vec<[f32; 2]>,  // (row, block, half): scale * sum of q
+    neg_sum: Vec<i32>,        // (row, block): minus the sum of q
+    neg_half: Vec<[i32; 2]>,  // (row, block, half): minus the sum of q
+}
+
+/// The shape of [`Activations::fill`].
+pub(crate) struct Fill {
+    /// Rows.
+    pub(crate) rows: usize,
+    /// Values in a row.
+    pub(crate) k: usize,
+    /// Whether 8-bit blocks are wanted.
+    pub(crate) int8: bool,
+    /// Values that one call of the closure makes: `k`, or a multiple of 32.
+    pub(crate) chunk: usize,
+    /// Values that are worth a part of their own on the team.
+    pub(crate) grain: usize,
+}
+
+/// The 8-bit blocks of a run of values within one row.
+pub(crate) struct Blocks<'a> {
+    pub(crate) q: &'a mut [i8],
+    pub(crate) scale: &'a mut [f32],
+    pub(crate) sum: &'a mut [f32],
+    pub(crate) half_sum: &'a mut [[f32; 2]],
+    pub(crate) neg_sum: &'a mut [i32],
+    pub(crate) neg_half: &'a mut [[i32; 2]],
+}
+
+/// The 8-bit blocks of all rows, for the matrix kernels. Pointers to the first row; rows are `blocks` (of `q`: 32 `blocks`) apart.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockPtrs {
+    pub(crate) q: *const i8,
+    pub(crate) scale: *const f32,
+    pub(crate) sum: *const f32,
+    pub(crate) half_sum: *const [f32; 2],
+    pub(crate) neg_sum: *const i32,
+    pub(crate) neg_half: *const [i32; 2],
+}
+
+fn grow<T: Copy + Default>(v: &mut Vec<T>, len: usize) {
+    if v.len() < len {
+        v.resize(len, T::default());
+    }
+}
+
+impl Activations {
+    /// No rows.
+    pub fn new() -> Self {
+        Activations::default()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Whether the rows are there as 8-bit blocks too.
+    pub fn has_int8(&self) -> bool {
+        self.int8
+    }
+
+    /// The rows as floats. Shape: (row, k).
+    pub fn f32_rows(&self) -> &[f32] {
+        &self.f32s[..self.rows * self.k]
+    }
+
+    /// Blocks in a row, the last one padded with zeros if need be.
+    pub(crate) fn blocks(&self) -> usize {
+        self.k.div_ceil(BLOCK)
+    }
+
+    pub(crate) fn block_ptrs(&self) -> BlockPtrs {
+        BlockPtrs {
+            q: self.q.as_ptr(),
+            scale: self.scale.as_ptr(),
+            sum: self.sum.as_ptr(),
+            half_sum: self.half_sum.as_ptr(),
+            neg_sum: self.neg_sum.as_ptr(),
+            neg_half: self.neg_half.as_ptr(),
+        }
+    }
+
+    /// Replaces the contents: calls `f(row, first, out)` to write the values `first..first + out.len()` of each row, then
+    /// quantises them while they are in cache. Calls are spread over the team; `out` holds old values when `f` is called.
+    ///
+    /// # Panics
+    /// If `chunk` is neither `k` nor a positive multiple of 32, or if `f` panics.
+    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, usize, &mut [f32]) + Sync) {
+        let Fill { rows, k, int8, chunk, grain } = shape;
+        assert!(chunk == k || (chunk > 0 && chunk.is_multiple_of(BLOCK)), "chunks hold whole blocks");
+        (self.rows, self.k, self.int8) = (rows, k, int8);
+        grow(&mut self.f32s, rows * k);
+        let blocks = self.blocks();
+        if int8 {
+            grow(&mut self.q, rows * blocks * BLOCK);
+            grow(&mut self.scale, rows * blocks);
+            grow(&mut self.sum, rows * blocks);
+            grow(&mut self.half_sum, rows * blocks);
+            grow(&mut self.neg_sum, rows * blocks);
+            grow(&mut self.neg_half, rows * blocks);
+        }
+        if rows == 0 || k == 0 {
+            return;
+        }
+        let f32s = SendPtr(self.f32s.as_mut_ptr());
+        let q = SendPtr(self.q.as_mut_ptr());
+        let scale = SendPtr(self.scale.as_mut_ptr());
+        let sum = SendPtr(self.sum.as_mut_ptr());
+        let half_sum = SendPtr(self.half_sum.as_mut_ptr());
+        let neg_sum = SendPtr(self.neg_sum.as_mut_ptr());
+        let neg_half = SendPtr(self.neg_half.as_mut_ptr());
+
+        let chunks = k.div_ceil(chunk);
+        let items = rows * chunks;
+        let per_part = grain.div_ceil(chunk).max(1);
+        team.run(items.div_ceil(per_part), &|part| {
+            for item in part * per_part..items.min((part + 1) * per_part) {
+                let (row, from) = (item / chunks, item % chunks * chunk);
+                let len = chunk.min(k - from);
+                // SAFETY: row < rows and from + len <= k, so the range lies in f32s; every item has its own, and `self` is
+                // borrowed until all parts have returned.
+                let out = unsafe { std::slice::from_raw_parts_mut(f32s.get().add(row * k + from), len) };
+                f(row, from, out);
+                if int8 {
+                    let (b0, n) = (row * blocks + from / BLOCK, len.div_ceil(BLOCK));
+                    // SAFETY: as above: `from` is a multiple of 32 (or 0), so blocks b0..b0 + n belong to this item alone and
+                    // end at most with the row's last block.
+                    let blocks = unsafe {
+                        Blocks {
+                            q: std::slice::from_raw_parts_mut(q.get().add(b0 * BLOCK), n * BLOCK),
+                            scale: std::slice::from_raw_parts_mut(scale.get().add(b0), n),
+                            sum: std::slice::from_raw_parts_mut(sum.get().add(b0), n),
+                            half_sum: std::slice::from_raw_parts_mut(half_sum.get().add(b0), n),
+                            neg_sum: std::slice::from_raw_parts_mut(neg_sum.get().add(b0), n),
+                            neg_half: std::slice::from_raw_parts_mut(neg_half.get().add(b0), n),
+                        }
+                    };
+                    quantize_row(isa, out, blocks);
+                }
+            }
+        });
+    }
+}
+
+/// Quantises `src` to blocks of 32, the last one padded with zeros.
+pub(crate) fn quantize_row(isa: Isa, src: &[f32], blocks: Blocks<'_>) {
+    match isa {
+        Isa::Scalar => quantize(src, blocks),
+        // SAFETY: an `Isa` in use is one that the processor has (`Compute::new` checks it).
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { quantize_avx2(src, blocks) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => unsafe { quantize_avx512(src, blocks) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => quantize(src, blocks),
+    }
+}
+
+/// The body of `quantize`, compiled for wider vectors. No operation in it rounds differently there.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn quantize_avx2(src: &[f32], blocks: Blocks<'_>) {
+    quantize(src, blocks);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn quantize_avx512(src: &[f32], blocks: Blocks<'_>) {
+    quantize(src, blocks);
+}
+
+#[inline(always)]
+fn quantize(src: &[f32], blocks: Blocks<'_>) {
+    let Blocks { q, scale, sum, half_sum, neg_sum, neg_half } = blocks;
+    let mut padded = [0f32; BLOCK];
+    for (b, values) in src.chunks(BLOCK).enumerate() {
+        let values: &[f32; BLOCK] = match values.try_into() {
+            Ok(whole) => whole,
+            Err(_) => {
+                padded[..values.len()].copy_from_slice(values);
+                &padded
+            }
+        };
+        let (block, s, sums) = quantize_block(values);
+        q[b * BLOCK..][..BLOCK].copy_from_slice(&block);
+        scale[b] = s;
+        sum[b] = s * (sums[0] + sums[1]) as f32;
+        half_sum[b] = [s * sums[0] as f32, s * sums[1] as f32];
+        neg_sum[b] = -(sums[0] + sums[1]);
+        neg_half[b] = [-sums[0], -sums[1]];
+    }
+}
+
+/// One block: its values, its scale and the sums of its two halves.
+#[inline(always)]
+fn quantize_block(values: &[f32; BLOCK]) -> ([i8; BLOCK], f32, [i32; 2]) {
+    // Magnitudes order as their bits do, with infinity and then NaN above all numbers: the maximum cannot hide them.
+    let mut most = [0i32; 8];
+    for part in values.chunks_exact(8) {
+        for (m, x) in most.iter_mut().zip(part) {
+            *m = (*m).max((x.to_bits() & 0x7fff_ffff) as i32);
+        }
+    }
+    let amax = f32::from_bits(most.iter().fold(0, |m, x| m.max(*x)) as u32);
+    let mut q = [0i8; BLOCK];
+    let mut sums = [0i32; 2];
+    if !amax.is_finite() {
+        return (q, f32::NAN, sums);
+    }
+    let inverse = 127.0 / amax;
+    if !inverse.is_finite() {
+        return (q, 0.0, sums); // all zeros, or below 4e-37
+    }
+    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even, without a library call.
+    const ROUND: f32 = 12_582_912.0;
+    let mut ints = [0i32; BLOCK];
+    for (i, x) in ints.iter_mut().zip(values) {
+        // The integer stands in the low bits of the rounded float.
+        *i = ((x * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+    }
+    for (q, i) in q.iter_mut().zip(&ints) {
+        *q = *i as i8;
+    }
+    for (half, sum) in ints.chunks_exact(BLOCK / 2).zip(&mut sums) {
+        *sum = half.iter().sum();
+    }
+    (q, amax / 127.0, sums)
+}

@@ -1,0 +1,56 @@
+//! The speed at which the team reads memory: the bound of plain decoding.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::panel_store::Storage;
+use crate::team::Team;
+
+const PASSES: usize = 9;
+const PART: usize = 256 << 10;
+
+/// Bytes per second at which the team reads `bytes` of memory that it has written before: the median of several passes.
+/// `bytes` should be well beyond the caches, or the caches are measured; it is raised to 1 MiB, and halved until the system grants it.
+pub fn read_bandwidth(team: &Team, bytes: usize) -> f64 {
+    let mut bytes = bytes.max(1 << 20);
+    let mut store = loop {
+        match Storage::zeroed(bytes, "the bandwidth measurement") {
+            Ok(store) => break store,
+            Err(_) if bytes > 1 << 20 => bytes /= 2,
+            Err(_) => return f64::NAN,
+        }
+    };
+    team.chunks_mut(store.bytes_mut(), PART, |i, part| part.fill(i as u8 | 1));
+    let data = store.bytes();
+    let parts = data.len().div_ceil(PART);
+    let mut times: Vec<f64> = (0..PASSES)
+        .map(|_| {
+            let start = Instant::now();
+            team.run(parts, &|i| {
+                black_box(read(&data[i * PART..data.len().min((i + 1) * PART)]));
+            });
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    data.len() as f64 / times[PASSES / 2]
+}
+
+/// Touches every byte.
+fn read(data: &[u8]) -> u64 {
+    let mut sums = [0u64; 8];
+    let lines = data.chunks_exact(64);
+    let rest = lines.remainder().iter().map(|b| u64::from(*b)).sum::<u64>();
+    for line in lines {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch takes any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2560).cast());
+        }
+        for (sum, word) in sums.iter_mut().zip(bytemuck::cast_slice::<u8, [u8; 8]>(line)) {
+            *sum = sum.wrapping_add(u64::from_ne_bytes(*word));
+        }
+    }
+    sums.iter().fold(rest, |a, b| a.wrapping_add(*b))
+}

@@ -1,0 +1,109 @@
+//! Instruction sets, chosen at run time.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::KernelError;
+
+/// An instruction set that the kernels are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Plain Rust: runs anywhere, and is what the others are tested against.
+    Scalar,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 (F, BW, VL) with VNNI, FMA and F16C.
+    Avx512Vnni,
+}
+
+impl Isa {
+    /// The sets that this processor can run, from the slowest to the fastest. Never empty: it starts with [`Isa::Scalar`].
+    pub fn available() -> Vec<Isa> {
+        [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni].into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    /// Whether this processor can run the set.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// The fastest set of this processor, or the one that the environment variable `SELFSPEC_ISA` names.
+    ///
+    /// # Errors
+    /// `SELFSPEC_ISA` names a set that is unknown or that this processor lacks.
+    pub fn detect() -> Result<Isa, KernelError> {
+        Isa::choose(std::env::var_os("SELFSPEC_ISA").map(|name| name.to_string_lossy().into_owned()).as_deref())
+    }
+
+    /// As [`Isa::detect`], with the variable's value given. Unset or empty means the fastest.
+    fn choose(name: Option<&str>) -> Result<Isa, KernelError> {
+        match name {
+            Some(name) if !name.is_empty() => name.parse(),
+            _ => Ok(Isa::available().pop().unwrap_or(Isa::Scalar)),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512Vnni => "avx512",
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// `scalar`, `avx2` or `avx512`. A set that this processor lacks is refused, so that a parsed set can be run.
+impl FromStr for Isa {
+    type Err = KernelError;
+
+    fn from_str(name: &str) -> Result<Isa, KernelError> {
+        let isa = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni]
+            .into_iter()
+            .find(|isa| isa.name() == name)
+            .ok_or_else(|| KernelError::UnknownIsa { name: name.chars().take(40).collect() })?;
+        if isa.is_available() { Ok(isa) } else { Err(KernelError::UnsupportedIsa { name: isa.name() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_unknown_ones_are_refused() {
+        for isa in Isa::available() {
+            assert_eq!(isa.to_string().parse(), Ok(isa));
+            assert_eq!(Isa::choose(Some(&isa.to_string())), Ok(isa));
+        }
+        assert_eq!(Isa::choose(Some("sse9")), Err(KernelError::UnknownIsa { name: "sse9".into() }));
+        assert_eq!(Isa::choose(None).ok(), Isa::available().last().copied());
+        assert_eq!(Isa::choose(Some("")), Isa::choose(None));
+        for isa in [Isa::Avx2, Isa::Avx512Vnni] {
+            if !isa.is_available() {
+                assert_eq!(isa.name().parse::<Isa>(), Err(KernelError::UnsupportedIsa { name: isa.name() }));
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Matrix products: rows of activations by packed weights, spread over the team by panels.
+
+use crate::activations::Activations;
+use crate::compute::Compute;
+use crate::format::Input;
+use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::matmul_avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use crate::matmul_avx512::Avx512;
+use crate::matmul_scalar::Scalar;
+use crate::matmul_tile::{Kernel, Tile};
+use crate::panel::PanelMatrix;
+use crate::panel_layout::{PANEL, with_layout};
+use crate::team::SendPtr;
+
+/// Weights that make a part of a job worth its claim, in bytes for one row.
+const PART_BYTES: usize = 24 << 10;
+/// Parts for each thread at most: enough to even out, few enough to claim cheaply.
+const PARTS_PER_THREAD: usize = 16;
+
+/// One matrix of a [`Compute::matmul`] and its output.
+pub struct MatmulJob<'a> {
+    /// The weights, shape (n, k).
+    pub w: &'a PanelMatrix,
+    /// The output, shape (row, n).
+    pub out: &'a mut [f32],
+}
+
+impl Compute {
+    /// For every job and row: `out[row] = w * x[row]`. All matrices share one input and one fork-join.
+    /// The bits of an output row depend on that input row and the weights only.
+    ///
+    /// # Panics
+    /// If a matrix has another `k` than `x`, an output is not (rows, n) long, or a matrix that wants 8-bit blocks
+    /// meets rows without them.
+    pub fn matmul(&self, x: &Activations, jobs: &mut [MatmulJob<'_>]) {
+        let rows = x.rows();
+        let (mut panels, mut bytes) = (0, 0);
+        for job in &*jobs {
+            assert_eq!(job.w.k(), x.k(), "the matrix and its input differ in k");
+            assert_eq!(job.out.len(), rows * job.w.n(), "an output has {rows} rows of {}", job.w.n());
+            assert!(job.w.wants() == Input::F32 || x.has_int8(), "{:?} wants 8-bit blocks", job.w);
+            panels += job.w.panels();
+            bytes += job.w.size_bytes();
+        }
+        if rows == 0 || panels == 0 {
+            return;
+        }
+        // More rows mean more arithmetic for the same bytes, so smaller parts pay. The split never shows in the results.
+        let parts = match self.team().threads() {
+            1 => 1,
+            threads => {
+                let worth = bytes.saturating_mul(rows.div_ceil(4)) / PART_BYTES;
+                worth.clamp(1, threads * PARTS_PER_THREAD).min(panels)
+            }
+        };
+        let n_jobs = jobs.len();
+        let jobs = SendPtr(jobs.as_mut_ptr());
+        self.team().run(parts, &|part| {
+            let (mut from, mut to) = (panels * part / parts, panels * (part + 1) / parts);
+            for j in 0..n_jobs {
+                // SAFETY: j is a job; only its fields are read, and nobody writes them while the parts run.
+                let (w, out) = unsafe {
+                    let job = jobs.get().add(j);
+                    ((*job).w, (&raw const (*job).out).cast::<*mut [f32]>().read())
+                };
+                let here = w.panels();
+                if from < here {
+                    for p in from..to.min(here) {
+                        // SAFETY: lengths were checked above; panel p of job j is in this part alone, so its columns of the
+                        // output, which `jobs` borrows mutably until `run` returns, are ours.
+                        unsafe { panel_rows(self.isa(), w, p, x, out.cast()) };
+                    }
+                }
+                if to <= here {
+                    break;
+                }
+                (from, to) = (from.saturating_sub(here), to - here);
+            }
+        });
+    }
+}
+
+/// Panel `p` of `w` by all rows of `x`, into the panel's columns of `out`.
+///
+/// # Safety
+/// The processor has `isa`; `w` and `x` have one k, and `x` has what `w` wants; `out`, of shape (row, n), may be written at the
+/// panel's columns.
+unsafe fn panel_rows(isa: Isa, w: &PanelMatrix, p: usize, x: &Activations, out: *mut f32) {
+    // SAFETY: the caller's.
+    unsafe {
+        match isa {
+            Isa::Scalar => tiles::<Scalar>(w, p, x, out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => tiles::<Avx2>(w, p, x, out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => tiles::<Avx512>(w, p, x, out),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => tiles::<Scalar>(w, p, x, out),
+        }
+    }
+}
+
+/// # Safety
+/// As [`panel_rows`].
+unsafe fn tiles<K: Kernel>(w: &PanelMatrix, p: usize, x: &Activations, out: *mut f32) {
+    let (rows, n) = (x.rows(), w.n());
+    let width = PANEL.min(n - p * PANEL);
+    let max = if w.wants() == Input::F32 { K::FLOAT_TILE } else { K::TILE };
+    let all = Tile {
+        panel: w.panel(p).as_ptr(),
+        k: w.k(),
+        lane: 0,
+        x: x.block_ptrs(),
+        f32s: x.f32_rows().as_ptr(),
+        out: out.wrapping_add(p * PANEL),
+        stride: n,
+        prefetch: true,
+        backwards: cfg!(feature = "broken-invariance") && rows > 1,
+    };
+    let mut edge = [0f32; 8 * PANEL];
+    let mut first = 0;
+    while first < rows {
+        let count = (rows - first).min(max);
+        let mut tile = all.skip(first);
+        tile.prefetch = first == 0;
+        let here = tile.out;
+        if width < PANEL {
+            (tile.out, tile.stride) = (edge.as_mut_ptr(), PANEL);
+        }
+        for lane in (0..PANEL).step_by(K::LANES) {
+            tile.lane = lane;
+            tile.prefetch &= lane == 0;
+            // SAFETY: rows first..first + count exist in `x`, with the blocks that `w` wants; the panel is one of `w`; the output is
+            // the panel's 16 columns of these rows or, at the right edge, `edge`, which has room for 8 rows.
+            unsafe { with_layout!(w.format(), L => K::integer::<L>(count, tile), W => K::float::<W>(count, tile)) };
+        }
+        if width < PANEL {
+            for r in 0..count {
+                // SAFETY: columns p * 16..n of row first + r, within the output; `edge` is a local.
+                unsafe { std::ptr::copy_nonoverlapping(edge.as_ptr().add(r * PANEL), here.add(r * n), width) };
+            }
+        }
+        first += count;
+    }
+}

@@ -1,0 +1,192 @@
+//! The matrix kernels' operations in AVX2: 8 lanes.
+//!
+//! `maddubs` adds two products of bytes in 16 bits with saturation. Values of up to 6 bits times 127 cannot reach it, and
+//! of the narrower ones several sums fit 16 bits before they are widened. Values of 8 bits could saturate: there the signs
+//! are moved to the activations, and |-128| * 127 * 2 fits again.
+
+use std::arch::x86_64::*;
+
+use crate::matmul_tile::kernel;
+use crate::simd::Simd;
+
+/// AVX2 with FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+kernel!(Avx2, ["avx2,fma,f16c"], [1 2 3 4], [1 2 3]);
+
+/// The quad of bytes at `q` in every lane.
+///
+/// # Safety
+/// As [`Simd`]; `q` points to 4 bytes.
+#[inline(always)]
+unsafe fn quad(q: *const i8) -> __m256i {
+    // SAFETY: the caller's.
+    unsafe { _mm256_set1_epi32(q.cast::<i32>().read_unaligned()) }
+}
+
+/// Sums of neighbouring 16-bit values in 32 bits.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn widen(pairs: __m256i) -> __m256i {
+    // SAFETY: the caller's.
+    unsafe { _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)) }
+}
+
+// SAFETY (all functions): the instruction set and the pointers are the caller's to vouch for, see `Simd`.
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const TILE: usize = 4;
+    const FLOAT_TILE: usize = 3;
+    type B = __m256i;
+    type I = __m256i;
+    type F = __m256;
+
+    #[inline(always)]
+    unsafe fn bytes(p: *const u8) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn shr_and(b: __m256i, n: u32, mask: u8) -> __m256i {
+        // Bits that cross bytes are masked away.
+        // SAFETY: see above.
+        unsafe { _mm256_and_si256(_mm256_srl_epi16(b, _mm_cvtsi32_si128(n as i32)), _mm256_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn shl_and(b: __m256i, n: u32, mask: u8) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_and_si256(_mm256_sll_epi16(b, _mm_cvtsi32_si128(n as i32)), _mm256_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn int_zero() -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn int_splat_shl(p: *const i32, n: u32) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sll_epi32(_mm256_set1_epi32(p.read()), _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn dot(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) -> __m256i {
+        // How many sums of two products fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127 are below 2^15.
+        let fit = match bits {
+            0..=4 => 8,
+            5 => 4,
+            _ => 2,
+        };
+        let mut sum = init;
+        let mut j = 0;
+        while j < u.len() {
+            // SAFETY: see above; `q` is 4 * u.len() long.
+            unsafe {
+                let mut pairs = _mm256_maddubs_epi16(u[j], quad(q.add(4 * j)));
+                let mut i = 1;
+                while i < fit && j + i < u.len() {
+                    pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[j + i], quad(q.add(4 * (j + i)))));
+                    i += 1;
+                }
+                sum = _mm256_add_epi32(sum, widen(pairs));
+            }
+            j += fit;
+        }
+        sum
+    }
+    #[inline(always)]
+    unsafe fn dot_128(u: &[__m256i; 8], q: *const i8, _neg_sum: *const i32) -> __m256i {
+        // SAFETY: see above.
+        unsafe {
+            let mut sum = _mm256_setzero_si256();
+            for (j, u) in u.iter().enumerate() {
+                let w = _mm256_xor_si256(*u, _mm256_set1_epi8(-128));
+                let q = _mm256_sign_epi8(quad(q.add(4 * j)), w);
+                sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w), q)));
+            }
+            sum
+        }
+    }
+    #[inline(always)]
+    unsafe fn to_float(i: __m256i) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_cvtepi32_ps(i) }
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_setzero_ps() }
+    }
+    #[inline(always)]
+    unsafe fn splat(p: *const f32) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_set1_ps(p.read()) }
+    }
+    #[inline(always)]
+    unsafe fn load_f32(p: *const u8) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_loadu_ps(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8, n: u32, mask: u8) -> __m256 {
+        // SAFETY: see above.
+        unsafe {
+            let i = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let i = _mm256_srl_epi32(i, _mm_cvtsi32_si128(n as i32));
+            _mm256_cvtepi32_ps(_mm256_and_si256(i, _mm256_set1_epi32(i32::from(mask))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn neg(a: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: __m256) {
+        // SAFETY: see above.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        // SAFETY: see above.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}

@@ -1,0 +1,66 @@
+//! The vector operations that the matrix kernels are written in, one implementation for each instruction set.
+
+/// Vectors of `LANES` 32-bit lanes. A lane is an output row, so no operation crosses lanes.
+///
+/// # Safety
+/// Every function needs the implementation's instruction set to be there, and pointers that may be read or written for
+/// the length named (no alignment is asked for). They are inlined into the kernels, which are compiled for that set.
+pub(crate) trait Simd: Copy {
+    /// Output rows in a vector. Divides 16.
+    const LANES: usize;
+    /// Rows of activations that a kernel keeps in registers: at most 8.
+    const TILE: usize;
+    /// As `TILE`, for float weights: at most 8.
+    const FLOAT_TILE: usize;
+    /// `LANES` quads of bytes.
+    type B: Copy;
+    /// `LANES` 32-bit integers.
+    type I: Copy;
+    /// `LANES` floats.
+    type F: Copy;
+
+    /// Reads `4 * LANES` bytes.
+    unsafe fn bytes(p: *const u8) -> Self::B;
+    /// `(b >> n) & mask` in every byte. `mask << n` must fit a byte.
+    unsafe fn shr_and(b: Self::B, n: u32, mask: u8) -> Self::B;
+    /// `(b << n) & mask` in every byte. `mask >> n` must be exact.
+    unsafe fn shl_and(b: Self::B, n: u32, mask: u8) -> Self::B;
+    unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
+
+    /// Zero in every lane.
+    unsafe fn int_zero() -> Self::I;
+    /// `*p << n` in every lane.
+    unsafe fn int_splat_shl(p: *const i32, n: u32) -> Self::I;
+    /// `init + sum over j, t of u[j][4 * lane + t] * q[4 * j + t]`. The `u` are below `1 << bits`, `bits <= 6`, and |q| <= 127;
+    /// there are 4 or 8 vectors, and `q` is `4 * u.len()` long. Exact.
+    unsafe fn dot(init: Self::I, u: &[Self::B], bits: u32, q: *const i8) -> Self::I;
+    /// `sum over j, t of (u[j][4 * lane + t] - 128) * q[4 * j + t]` for 8 vectors of any bytes; `*neg_sum` is minus the sum
+    /// of q. Exact.
+    unsafe fn dot_128(u: &[Self::B; 8], q: *const i8, neg_sum: *const i32) -> Self::I;
+    /// Nearest floats.
+    unsafe fn to_float(i: Self::I) -> Self::F;
+
+    /// Zero in every lane.
+    unsafe fn zero() -> Self::F;
+    /// `*p` in every lane.
+    unsafe fn splat(p: *const f32) -> Self::F;
+    /// Reads `LANES` f32.
+    unsafe fn load_f32(p: *const u8) -> Self::F;
+    /// Reads `LANES` f16.
+    unsafe fn load_f16(p: *const u8) -> Self::F;
+    /// Reads `LANES` bf16.
+    unsafe fn load_bf16(p: *const u8) -> Self::F;
+    /// Reads `LANES` u8: `(byte >> n) & mask` as a float.
+    unsafe fn load_u8(p: *const u8, n: u32, mask: u8) -> Self::F;
+    /// Reads `LANES` i8 as floats.
+    unsafe fn load_i8(p: *const u8) -> Self::F;
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, fused where the set can.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    unsafe fn neg(a: Self::F) -> Self::F;
+    /// Writes `LANES` floats.
+    unsafe fn store(p: *mut f32, v: Self::F);
+    /// Asks for the cache line at `p`, which may be any address.
+    unsafe fn prefetch(p: *const u8);
+}
