@@ -1,1 +1,20 @@
-//! Contract: see the crate's description in Cargo.toml.
+//! Development only: tiny models made at test time, files that are wrong on purpose, and a fake target.
+//!
+//! [`TinyModel`] draws a model of any supported family and writes it as a GGUF file or a Hugging Face folder;
+//! [`GgufBuilder`] and [`FolderBuilder`] let a test change or break anything before the bytes are made. Everything is a
+//! function of a seed. Being for tests, it panics where a test is wrong.
+#![forbid(unsafe_code)]
+
+pub mod blocks;
+pub mod fake_target;
+mod folder;
+mod gguf;
+mod random;
+mod tiny;
+mod vocab;
+
+pub use folder::{FolderBuilder, FolderTensor};
+pub use gguf::{GgufBuilder, GgufBytes, GgufTensor, Value};
+pub use random::Random;
+pub use tiny::{Dims, Family, Scaling, TinyModel};
+pub use vocab::Vocab;
