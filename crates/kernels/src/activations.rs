@@ -17,13 +17,13 @@ pub struct Activations {
     rows: usize,
     k: usize,
     int8: bool,
-    f32s: Vec<f32>,           // (row, k)
-    q: Vec<i8>,               // (row, block, 32), zeros beyond k
-    scale: Vec<f32>,          // (row, block)
-    sum: Vec<f32>,            // (row, block): scale * sum of q
-    half_sum: Vec<[f32; 2]>,  // (row, block, half): scale * sum of q
-    neg_sum: Vec<i32>,        // (row, block): minus the sum of q
-    neg_half: Vec<[i32; 2]>,  // (row, block, half): minus the sum of q
+    f32s: Vec<f32>,          // (row, k)
+    q: Vec<i8>,              // (row, block, 32), zeros beyond k
+    scale: Vec<f32>,         // (row, block)
+    sum: Vec<f32>,           // (row, block): scale * sum of q
+    half_sum: Vec<[f32; 2]>, // (row, block, half): scale * sum of q
+    neg_sum: Vec<i32>,       // (row, block): minus the sum of q
+    neg_half: Vec<[i32; 2]>, // (row, block, half): minus the sum of q
 }
 
 /// The shape of [`Activations::fill`].
@@ -255,4 +255,92 @@ fn quantize_block(values: &[f32; BLOCK]) -> ([i8; BLOCK], f32, [i32; 2]) {
         *sum = half.iter().sum();
     }
     (q, amax / 127.0, sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that is kept of a row's blocks, as bits.
+    fn quantised(isa: Isa, src: &[f32]) -> (Vec<i8>, Vec<[u32; 7]>) {
+        let team = Team::new(1);
+        let mut x = Activations::new();
+        let k = src.len();
+        x.fill(&team, isa, Fill { rows: 1, k, int8: true, chunk: k, grain: 1 }, |_, _, out| out.copy_from_slice(src));
+        let blocks = (0..x.blocks()).map(|b| {
+            let [n0, n1] = x.neg_half[b].map(|n| n as u32);
+            let [h0, h1] = x.half_sum[b].map(f32::to_bits);
+            [x.scale[b].to_bits(), x.sum[b].to_bits(), x.neg_sum[b] as u32, n0, n1, h0, h1]
+        });
+        let blocks = blocks.collect();
+        (x.q, blocks)
+    }
+
+    fn noise(len: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed | 1;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state as f32 / u32::MAX as f32 - 0.5
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn sets_quantise_alike() {
+        for seed in 0..300 {
+            let size = 10f32.powi(seed as i32 % 80 - 42);
+            let mut src: Vec<f32> = noise(32 + seed as usize, seed).iter().map(|x| x * size).collect();
+            match seed % 10 {
+                7 => src[seed as usize / 2] = f32::NAN,
+                8 => src[seed as usize / 2] = f32::NEG_INFINITY,
+                9 => src[..32].copy_from_slice(&std::array::from_fn::<f32, 32, _>(|i| i as f32 * 0.5 + 111.5)), // ties
+                _ => (),
+            }
+            let expected = quantised(Isa::Scalar, &src);
+            for isa in Isa::available() {
+                assert!(quantised(isa, &src) == expected, "{isa} differs, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_within_half_a_step_and_sums_are_theirs() {
+        let src = noise(3 * 32 + 7, 5);
+        let (q, blocks) = quantised(Isa::Scalar, &src);
+        assert_eq!((q.len(), blocks.len()), (4 * 32, 4));
+        for (b, [scale, sum, neg, n0, n1, h0, h1]) in blocks.iter().enumerate() {
+            let scale = f32::from_bits(*scale);
+            let q = &q[b * 32..][..32];
+            for (i, q) in q.iter().enumerate() {
+                let x = src.get(b * 32 + i).copied().unwrap_or(0.0);
+                assert!((f32::from(*q) * scale - x).abs() <= scale * 0.5001, "value {i} of block {b}");
+            }
+            let sums = [0, 1].map(|h| q[16 * h..][..16].iter().map(|q| i32::from(*q)).sum::<i32>());
+            assert_eq!([*neg as i32, *n0 as i32, *n1 as i32], [-(sums[0] + sums[1]), -sums[0], -sums[1]]);
+            assert_eq!(f32::from_bits(*sum), scale * (sums[0] + sums[1]) as f32);
+            assert_eq!([*h0, *h1].map(f32::from_bits), sums.map(|s| scale * s as f32));
+        }
+    }
+
+    #[test]
+    fn chunks_and_threads_do_not_show() {
+        let (rows, k) = (5, 200);
+        let src = noise(rows * k, 3);
+        let mut whole = Activations::new();
+        let fill = |x: &mut Activations, threads, chunk, grain| {
+            let shape = Fill { rows, k, int8: true, chunk, grain };
+            x.fill(&Team::new(threads), Isa::Scalar, shape, |row, from, out| {
+                out.copy_from_slice(&src[row * k + from..][..out.len()]);
+            });
+        };
+        fill(&mut whole, 1, k, 1 << 20);
+        for (threads, chunk, grain) in [(2, 32, 1), (3, 64, 100), (2, k, 1), (3, 160, 500)] {
+            let mut x = Activations::new();
+            fill(&mut x, threads, chunk, grain);
+            assert_eq!(x.f32_rows(), whole.f32_rows());
+            assert_eq!((&x.q, &x.scale, &x.sum, &x.neg_half), (&whole.q, &whole.scale, &whole.sum, &whole.neg_half));
+        }
+    }
 }

@@ -119,7 +119,8 @@ fn integer_row<L: Layout>(panel: &[u8], lane: usize, out: &mut [f32]) {
         let head = unsafe { L::head::<Scalar>(group.as_ptr(), lane) };
         for (at, out) in group[L::HEAD..].chunks_exact(L::BLOCK).zip(out.chunks_exact_mut(32)) {
             // SAFETY: as above, and `at` is a block.
-            let (u, c) = unsafe { (L::unpack::<Scalar>(at.as_ptr(), lane), L::scales::<Scalar>(head, at.as_ptr(), lane)) };
+            let (u, c) =
+                unsafe { (L::unpack::<Scalar>(at.as_ptr(), lane), L::scales::<Scalar>(head, at.as_ptr(), lane)) };
             for (i, (u, out)) in u.as_flattened().iter().zip(out).enumerate() {
                 let (u, half) = (i32::from(*u), i / 16);
                 *out = match L::SHAPE {

@@ -235,7 +235,10 @@ impl Shared {
             }
             done += 1;
         }
-        if done > 0 && self.pending.fetch_sub(done, Ordering::SeqCst) == done && self.caller_waits.load(Ordering::SeqCst) {
+        if done > 0
+            && self.pending.fetch_sub(done, Ordering::SeqCst) == done
+            && self.caller_waits.load(Ordering::SeqCst)
+        {
             let _held = relock(&self.lock);
             self.work_done.notify_all();
         }
