@@ -1,32 +1,332 @@
 //! What steps cost, learnt from the times that the engine measures.
+//!
+//! Nothing here reads a clock: the engine calls [`CostModel::record`] with each step's rows and time. Steps are told apart by their rows,
+//! and a kind of step is worth the median of its latest times, so that one step that lost its core to another process changes nothing. What was
+//! never measured is inferred from what was, by priors that are modest about speculation.
 
-use selfspec_model::{LayerPlan, Row};
+use selfspec_model::{Enter, LayerPlan, Row, SeqId};
+
+use crate::params::MAX_DRAFT;
+use crate::stats::{DrafterKind, SpecStats};
+
+/// Passes of up to this many rows have medians of their own.
+const ROWS: usize = 64;
+/// Plans remembered; beyond that the one that was used least recently is forgotten.
+const PLANS: usize = 16;
+/// Prior: what each row beyond the first adds to a pass, as a share of a pass of one row.
+const ROW_SHARE: f64 = 0.06;
+/// Prior: the layers' share of a plain step; the rest is the head, which a draft cannot skip.
+const LAYER_SHARE: f64 = 0.8;
+/// Most weight, in judged drafts, that other sequences' acceptance has as a prior for a new one.
+const PRIOR_WEIGHT: f64 = 6.0;
+
+/// The median of the latest times of one kind of step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Median {
+    times: [f64; 9],
+    recorded: usize,
+    median: f64,
+}
+
+impl Median {
+    fn record(&mut self, seconds: f64) {
+        self.times[self.recorded % self.times.len()] = seconds;
+        self.recorded += 1;
+        let n = self.recorded.min(self.times.len());
+        let mut sorted = self.times;
+        sorted[..n].sort_unstable_by(f64::total_cmp);
+        self.median = sorted[(n - 1) / 2];
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.recorded > 0).then_some(self.median)
+    }
+}
+
+/// What is known of one draft plan.
+#[derive(Debug, Clone)]
+struct PlanCosts {
+    plan: LayerPlan,
+    used: u64,
+    draft: Median,
+    verify: [[Median; 2]; MAX_DRAFT + 1], // (rows from kept states, rows from tokens: 0 or 1)
+    accepted: f64,
+    judged: f64,
+}
 
 /// Measured step times by kind of step. The engine records, speculation decides.
-#[derive(Debug, Clone, Default)]
-pub struct CostModel {}
+#[derive(Debug, Clone)]
+pub struct CostModel {
+    pass: Box<[Median]>, // (rows - 1)
+    plans: Vec<PlanCosts>,
+    recorded: u64,
+    last_plan: Option<usize>, // of the latest draft step: whose states the next verification enters from
+    sequences: f64,           // in a decoding step, lately
+}
+
+impl Default for CostModel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl CostModel {
     /// A model that has seen nothing and answers from its priors.
     pub fn new() -> Self {
-        Self::default()
+        CostModel {
+            pass: vec![Median::default(); ROWS].into(),
+            plans: Vec::new(),
+            recorded: 0,
+            last_plan: None,
+            sequences: 1.0,
+        }
     }
 
-    /// Takes note of one step of `rows` that took `seconds`.
-    pub fn record(&mut self, _rows: &[Row], _seconds: f64) {}
+    /// Takes note of one step of `rows` that took `seconds`. Steps with prompt rows in them tell nothing and are left out.
+    ///
+    /// A step with draft rows counts as a draft step of their plan even if other sequences verify in it: that is the time that drafting
+    /// takes there.
+    pub fn record(&mut self, rows: &[Row], seconds: f64) {
+        if rows.is_empty() || rows.iter().any(|r| !r.logits) || !(seconds.is_finite() && seconds > 0.0) {
+            return;
+        }
+        self.recorded += 1;
+        let (mut kept, mut from_token, mut sequences) = (0, 0, 0);
+        let mut draft_plan: Option<&LayerPlan> = None;
+        let mut one_plan = true;
+        let mut last: Option<SeqId> = None;
+        for row in rows {
+            sequences += usize::from(last != Some(row.seq));
+            last = Some(row.seq);
+            if row.enter == Enter::Kept {
+                kept += 1;
+            } else if row.plan.is_full() {
+                from_token += 1;
+            } else {
+                one_plan &= draft_plan.is_none_or(|p| *p == row.plan);
+                draft_plan = Some(&row.plan);
+            }
+        }
+        self.sequences += (sequences as f64 - self.sequences) * 0.1;
+        if let Some(plan) = draft_plan {
+            let at = self.plan_index(plan);
+            self.last_plan = Some(at);
+            if one_plan {
+                self.plans[at].draft.record(seconds);
+            }
+        } else if kept == 0 || sequences > 1 {
+            if let Some(pass) = self.pass.get_mut(kept + from_token - 1) {
+                pass.record(seconds);
+            }
+        } else if let Some(at) = self.last_plan
+            && let Some(verify) = self.plans[at].verify.get_mut(kept).and_then(|v| v.get_mut(from_token))
+        {
+            verify.record(seconds);
+        }
+    }
+
+    /// Learns from a finished sequence how often the drafts of its plan were accepted, so that the next sequence need not find out from
+    /// nothing. Optional: without it each sequence tries for itself.
+    pub fn learn(&mut self, stats: &SpecStats) {
+        let drafts = stats.drafter(DrafterKind::LayerSkip);
+        let (accepted, judged) = (drafts.accepted as f64, (drafts.accepted + drafts.rejected) as f64);
+        let Some(plan) = stats.plan.as_ref().filter(|_| judged > 0.0) else { return };
+        let at = self.plan_index(plan);
+        let own = &mut self.plans[at];
+        let keep = 32.0 / (32.0 + judged); // older sequences fade as newer ones come
+        own.accepted = own.accepted * keep + accepted;
+        own.judged = own.judged * keep + judged;
+    }
+
+    /// Accepted and judged drafts of earlier sequences, scaled down to the weight of a prior.
+    pub(crate) fn prior(&self, plan: &LayerPlan) -> (f64, f64) {
+        let Some(own) = self.plan_costs(plan).filter(|p| p.judged > 0.0) else { return (0.0, 0.0) };
+        let scale = (PRIOR_WEIGHT / own.judged).min(1.0);
+        (own.accepted * scale, own.judged * scale)
+    }
 
     /// Seconds of a plain decoding step of one row; `None` until measured.
     pub fn plain(&self) -> Option<f64> {
-        None
+        self.pass(1)
     }
 
-    /// Seconds of a pass of the full model over `m` rows; `None` until measured.
-    pub fn pass(&self, _m: usize) -> Option<f64> {
-        None
+    /// Seconds of a pass of the full model over `m` rows that enter by their tokens; `None` until measured.
+    pub fn pass(&self, m: usize) -> Option<f64> {
+        self.pass.get(m.checked_sub(1)?)?.get()
     }
 
     /// Seconds of one draft step of `plan`; `None` until measured.
-    pub fn draft(&self, _plan: &LayerPlan) -> Option<f64> {
-        None
+    pub fn draft(&self, plan: &LayerPlan) -> Option<f64> {
+        self.plan_costs(plan)?.draft.get()
+    }
+
+    /// c: the cost of one draft step of `plan` over a plain step, measured or inferred.
+    pub fn c(&self, plan: &LayerPlan) -> f64 {
+        match self.draft(plan) {
+            Some(seconds) if self.recorded_pass() => seconds / self.estimate(self.batch()),
+            _ => 1.0 - LAYER_SHARE * (1.0 - plan.cost_layers() as f64 / plan.n_layers() as f64),
+        }
+    }
+
+    /// b(m): the cost of a pass that gives each sequence of a step m rows over one that gives it one row, measured or inferred; at least 1.
+    pub fn b(&self, m: usize) -> f64 {
+        (self.estimate(self.batch() * m) / self.estimate(self.batch())).max(1.0)
+    }
+
+    /// The cost, over a plain step, of a verification in which `kept` rows of a sequence enter from states kept by `plan` and `from_token`
+    /// from their tokens.
+    pub(crate) fn verify(&self, plan: Option<&LayerPlan>, kept: usize, from_token: usize) -> f64 {
+        let rows = self.b(kept + from_token);
+        let Some(plan) = plan.filter(|p| kept > 0 && p.exact_prefix() > 0) else { return rows };
+        let measured = || self.plan_costs(plan)?.verify.get(kept)?.get(from_token)?.get();
+        if let Some(seconds) = measured().filter(|_| self.batch() == 1 && self.recorded_pass()) {
+            return seconds / self.estimate(1);
+        }
+        if from_token > 0 {
+            return rows; // the row from the token reads all layers
+        }
+        // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
+        let n = plan.n_layers() as f64;
+        let share = ((1.0 - self.c(plan)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0);
+        rows * (1.0 - share * plan.exact_prefix() as f64 / n)
+    }
+
+    /// Sequences in a step, lately.
+    fn batch(&self) -> usize {
+        (self.sequences.round() as usize).max(1)
+    }
+
+    fn recorded_pass(&self) -> bool {
+        self.pass.iter().any(|p| p.recorded > 0)
+    }
+
+    /// The cost of a pass of `m` rows: seconds if any pass was measured, else in units of a plain step.
+    fn estimate(&self, m: usize) -> f64 {
+        let prior = |m: usize| 1.0 + ROW_SHARE * (m as f64 - 1.0);
+        let known = |m: usize| self.pass(m).map(|seconds| (m, seconds));
+        if let Some((_, seconds)) = known(m) {
+            return seconds;
+        }
+        let below = (1..m.min(ROWS + 1)).rev().find_map(known);
+        let above = (m + 1..=ROWS).find_map(known);
+        match (below, above) {
+            (Some((a, at_a)), Some((b, at_b))) => at_a + (at_b - at_a) * (m - a) as f64 / (b - a) as f64,
+            (Some((a, seconds)), None) | (None, Some((a, seconds))) => seconds * prior(m) / prior(a),
+            (None, None) => prior(m),
+        }
+    }
+
+    fn plan_costs(&self, plan: &LayerPlan) -> Option<&PlanCosts> {
+        self.plans.iter().find(|p| p.plan == *plan)
+    }
+
+    fn plan_index(&mut self, plan: &LayerPlan) -> usize {
+        let at = match self.plans.iter().position(|p| p.plan == *plan) {
+            Some(at) => at,
+            None => {
+                let new = PlanCosts {
+                    plan: plan.clone(),
+                    used: 0,
+                    draft: Median::default(),
+                    verify: Default::default(),
+                    accepted: 0.0,
+                    judged: 0.0,
+                };
+                let oldest = (0..self.plans.len()).min_by_key(|i| self.plans[*i].used);
+                match oldest.filter(|_| self.plans.len() >= PLANS) {
+                    Some(at) => {
+                        self.plans[at] = new;
+                        at
+                    }
+                    None => {
+                        self.plans.push(new);
+                        self.plans.len() - 1
+                    }
+                }
+            }
+        };
+        self.plans[at].used = self.recorded;
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(seq: u32, enter: Enter, plan: &LayerPlan) -> Row {
+        Row { seq: SeqId(seq), pos: 0, token: 0, enter, plan: plan.clone(), keep: false, logits: true }
+    }
+
+    fn passes(costs: &mut CostModel, rows: usize, seconds: f64) {
+        let full = LayerPlan::full(10);
+        let rows: Vec<Row> = (0..rows).map(|_| row(0, Enter::Token, &full)).collect();
+        costs.record(&rows, seconds);
+    }
+
+    #[test]
+    fn one_slow_step_among_many_changes_nothing() {
+        let mut costs = CostModel::new();
+        for seconds in [1.0, 1.01, 50.0, 0.99, 1.0] {
+            passes(&mut costs, 1, seconds);
+        }
+        assert_eq!(costs.plain(), Some(1.0));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_inferred_from_what_was() {
+        let mut costs = CostModel::new();
+        assert!((costs.b(4) - (1.0 + 3.0 * ROW_SHARE)).abs() < 1e-12);
+        passes(&mut costs, 1, 2.0);
+        passes(&mut costs, 5, 3.0);
+        assert_eq!((costs.b(5), costs.b(3)), (1.5, 1.25));
+        assert!(costs.b(8) > 1.5);
+        assert_eq!(costs.pass(3), None);
+        passes(&mut costs, 2, 1.0); // a pass of two rows cannot be cheaper than one of one
+        assert_eq!(costs.b(2), 1.0);
+    }
+
+    #[test]
+    fn draft_and_verify_steps_are_told_apart() {
+        let (full, exit) = (LayerPlan::full(10), LayerPlan::exit(10, 5).expect("valid"));
+        let mut costs = CostModel::new();
+        assert_eq!(costs.draft(&exit), None);
+        assert!((costs.c(&exit) - 0.6).abs() < 1e-12);
+        assert!((costs.verify(Some(&exit), 1, 0) - 0.6).abs() < 1e-12);
+        passes(&mut costs, 1, 1.0);
+        costs.record(&[row(0, Enter::Token, &exit)], 0.7);
+        costs.record(&[row(0, Enter::Kept, &full), row(0, Enter::Kept, &full), row(0, Enter::Token, &full)], 1.2);
+        assert_eq!(costs.draft(&exit), Some(0.7));
+        assert_eq!(costs.c(&exit), 0.7);
+        assert_eq!(costs.verify(Some(&exit), 2, 1), 1.2);
+        assert_eq!(costs.pass(3), None, "a verification from kept states is no pass of three rows");
+        let mut prompt = row(0, Enter::Token, &full);
+        prompt.logits = false;
+        costs.record(&[prompt, row(0, Enter::Token, &full)], 99.0);
+        assert_eq!(costs.pass(2), None);
+    }
+
+    #[test]
+    fn in_a_batch_a_row_more_for_everyone_is_priced() {
+        let full = LayerPlan::full(4);
+        let mut costs = CostModel::new();
+        for _ in 0..100 {
+            let four: Vec<Row> = (0..4).map(|s| row(s, Enter::Token, &full)).collect();
+            costs.record(&four, 2.0);
+            let eight: Vec<Row> = (0..8).map(|s| row(s / 2, Enter::Token, &full)).collect();
+            costs.record(&eight, 3.0);
+        }
+        assert_eq!(costs.b(2), 1.5);
+    }
+
+    #[test]
+    fn plans_are_forgotten_before_they_pile_up() {
+        let mut costs = CostModel::new();
+        for exit in 1..=40 {
+            costs.record(&[row(0, Enter::Token, &LayerPlan::exit(50, exit).expect("valid"))], 1.0);
+        }
+        assert_eq!(costs.plans.len(), PLANS);
+        assert_eq!(costs.draft(&LayerPlan::exit(50, 40).expect("valid")), Some(1.0));
+        assert_eq!(costs.draft(&LayerPlan::exit(50, 1).expect("valid")), None);
     }
 }

@@ -14,13 +14,37 @@
 #![forbid(unsafe_code)]
 
 pub mod cost;
+pub mod drafter;
 pub mod error;
+pub mod exactness;
 pub mod params;
+pub mod sampler;
 pub mod sequence;
 pub mod stats;
 
+mod chi_square;
+mod controller;
+mod distribution;
+mod history;
+mod layer_skip;
+mod logprob;
+mod noise;
+mod prompt_lookup;
+mod round;
+mod softmax;
+mod truncation;
+mod window;
+
 pub use cost::CostModel;
+pub use distribution::Distribution;
+pub use drafter::Drafter;
 pub use error::{LogitsFault, ParamError, SpecError};
-pub use params::{DraftLen, DrafterChoice, MAX_DRAFT, SamplingParams, SequenceParams, SpeculationParams};
-pub use sequence::{Committed, FinishReason, Sequence, TokenLogprob};
+pub use history::History;
+pub use layer_skip::LayerSkip;
+pub use logprob::TokenLogprob;
+pub use noise::Place;
+pub use params::{DraftLen, DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SamplingParams, SequenceParams, SpeculationParams};
+pub use prompt_lookup::PromptLookup;
+pub use sampler::{Draft, Sampler, Verdict};
+pub use sequence::{Committed, FinishReason, Sequence};
 pub use stats::{DrafterKind, DrafterStats, PositionStats, RoundTrace, SpecStats};

@@ -1,10 +1,21 @@
 //! One sequence: the rows it wants next, and what their logits make of it.
 
+use std::collections::VecDeque;
+
 use selfspec_model::{Backend, Enter, LayerPlan, Row, SeqId, StepOutput, TokenId};
 
+use crate::controller::{Controller, Outcome};
 use crate::cost::CostModel;
-use crate::error::{LogitsFault, ParamError, SpecError};
-use crate::params::SequenceParams;
+use crate::drafter::Drafter;
+use crate::error::{ParamError, SpecError};
+use crate::history::History;
+use crate::layer_skip::LayerSkip;
+use crate::logprob::{self, TokenLogprob};
+use crate::noise::Place;
+use crate::params::{DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
+use crate::prompt_lookup::PromptLookup;
+use crate::round::{Round, accept};
+use crate::sampler::Sampler;
 use crate::stats::{RoundTrace, SpecStats};
 
 /// Why a sequence ended. The first that applies, in this order.
@@ -18,18 +29,6 @@ pub enum FinishReason {
     Context,
 }
 
-/// Log-probability of a committed token, and the best alternatives.
-///
-/// From the log-softmax of the model's raw logits, before any transform: what the model thinks, not what the sampler made of it.
-/// The same with speculation on and off.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenLogprob {
-    /// Natural logarithm of the token's probability.
-    pub logprob: f32,
-    /// The most probable tokens, best first, ties to the lowest id.
-    pub top: Vec<(TokenId, f32)>,
-}
-
 /// A token that became part of the output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Committed {
@@ -41,19 +40,65 @@ pub struct Committed {
     pub logprob: Option<TokenLogprob>,
 }
 
+/// What ends the output.
+#[derive(Debug)]
+struct Limits {
+    max_tokens: usize,
+    context: usize,
+    eos: Vec<TokenId>,
+    prompt_len: usize,
+}
+
+impl Limits {
+    /// Tokens that may still be generated after `committed` ones.
+    fn left(&self, committed: usize) -> usize {
+        let wanted = self.max_tokens.saturating_sub(committed - self.prompt_len);
+        wanted.min(self.context.saturating_sub(committed))
+    }
+
+    /// Whether a sequence of `committed` tokens, the last one generated, is over.
+    fn finish(&self, last: TokenId, committed: usize) -> Option<FinishReason> {
+        if self.eos.contains(&last) {
+            Some(FinishReason::Stop)
+        } else if committed - self.prompt_len >= self.max_tokens {
+            Some(FinishReason::Length)
+        } else if committed >= self.context {
+            Some(FinishReason::Context)
+        } else {
+            None
+        }
+    }
+}
+
+/// The rows last asked for.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Nothing,
+    /// Committed tokens up to this position; all of them: the last one's logits as well.
+    Prompt(usize),
+    Draft,
+    Verify,
+}
+
 /// One sequence from its prompt to its end.
 #[derive(Debug)]
 pub struct Sequence {
     seq: SeqId,
-    params: SequenceParams,
-    tokens: Vec<TokenId>,
-    kv: usize,
     full: LayerPlan,
-    context: usize,
-    asked: usize,
+    tokens: Vec<TokenId>, // prompt and output
+    kv: usize,            // positions that the backend holds; tokens.len() - 1 between rounds
+    limits: Limits,
+    logprobs: Option<usize>,
+    sampler: Sampler,
+    history: History,
+    controller: Controller,
+    round: Option<Round>,
+    asked: Asked,
     finish: Option<FinishReason>,
+    failed: bool,
     stats: SpecStats,
-    trace: Vec<RoundTrace>,
+    trace: VecDeque<RoundTrace>,
+    trace_len: usize,
 }
 
 impl Sequence {
@@ -68,79 +113,147 @@ impl Sequence {
         vocab: usize,
         context: usize,
     ) -> Result<Self, SpecError> {
-        params.sampling.validate()?;
-        params.speculation.validate(n_layers)?;
-        if params.prompt.is_empty() {
+        let SequenceParams { prompt, sampling, speculation, max_tokens, eos, logprobs, entropy } = params;
+        sampling.validate()?;
+        speculation.validate(n_layers)?;
+        if prompt.is_empty() {
             return Err(ParamError::EmptyPrompt.into());
         }
-        if params.prompt.len() >= context {
-            return Err(ParamError::PromptTooLong { len: params.prompt.len(), context }.into());
+        if prompt.len() >= context {
+            return Err(ParamError::PromptTooLong { len: prompt.len(), context }.into());
         }
-        let _ = vocab;
-        let finish = (params.max_tokens == 0).then_some(FinishReason::Length);
+        check_tokens("prompt", prompt.iter(), vocab)?;
+        check_tokens("eos", eos.iter(), vocab)?;
+        check_tokens("logit_bias", sampling.logit_bias.iter().map(|(token, _)| token), vocab)?;
+        if let Some(n) = logprobs.filter(|n| *n > MAX_LOGPROBS) {
+            return Err(ParamError::OutOfRange { field: "logprobs", value: n as f64, expected: "from 0 to 64" }.into());
+        }
+        let drafters = drafters(&speculation, n_layers);
+        let plan = drafters.iter().find_map(|d| d.plan()).cloned();
         Ok(Sequence {
             seq,
-            tokens: params.prompt.clone(),
-            kv: 0,
             full: LayerPlan::full(n_layers),
-            context,
-            asked: 0,
-            finish,
-            stats: SpecStats::default(),
-            trace: Vec::new(),
-            params,
+            kv: 0,
+            limits: Limits { max_tokens, context, eos, prompt_len: prompt.len() },
+            logprobs,
+            sampler: Sampler::new(&sampling, entropy),
+            history: History::new(&sampling, &prompt),
+            controller: Controller::new(drafters, speculation.draft_len, speculation.bonus, speculation.always),
+            round: None,
+            asked: Asked::Nothing,
+            finish: (max_tokens == 0).then_some(FinishReason::Length),
+            failed: false,
+            stats: SpecStats { plan, ..SpecStats::default() },
+            trace: VecDeque::new(),
+            trace_len: speculation.trace,
+            tokens: prompt,
         })
     }
 
     /// Says that the backend already holds the first `kv_len` positions: a shared prefix. At most all but the last token count.
+    /// Before the first rows are asked for.
     pub fn resume(&mut self, kv_len: usize) {
         self.kv = kv_len.min(self.tokens.len() - 1);
     }
 
-    /// The KV of the sequence is gone; it goes on as `seq`, of which the backend holds the first `kv_len` positions.
+    /// The KV of the sequence is gone; it goes on as `seq`, of which the backend holds the first `kv_len` positions. What was committed
+    /// stays and is computed again.
     pub fn preempted(&mut self, seq: SeqId, kv_len: usize) {
+        self.forget_round();
         self.seq = seq;
         self.resume(kv_len);
     }
 
-    /// Drops the drafts of the round under way and their KV, so that pages come free. Committed tokens stay.
+    /// Drops the drafts of the round under way and their KV, so that pages come free. What was committed stays.
     ///
     /// # Errors
-    /// The backend refuses the length.
+    /// The backend refuses the length. The sequence is over then.
     pub fn roll_back(&mut self, backend: &mut dyn Backend) -> Result<(), SpecError> {
-        backend.set_len(self.seq, self.kv)?;
-        Ok(())
+        self.forget_round();
+        self.set_len(backend, self.kv).inspect_err(|_| self.failed = true)
+    }
+
+    fn forget_round(&mut self) {
+        self.history.drop_drafts();
+        self.asked = Asked::Nothing;
+        if let Some(mut round) = self.round.take() {
+            self.sampler.recycle(&mut round.drafts);
+        }
     }
 
     /// Appends the rows that the sequence wants in the next step: a chunk of the prompt of at most `prefill_budget` rows, one draft
-    /// row, or the rows of a verification. Nothing when it is finished. Asking again without a step between gives the same rows.
+    /// row, or the rows of a verification; they ascend in position. Nothing when it is over. Asking again without a step between gives
+    /// the same rows.
     pub fn rows(&mut self, prefill_budget: usize, costs: &CostModel, out: &mut Vec<Row>) {
-        let _ = costs;
-        self.asked = 0;
-        if self.finish.is_some() {
+        self.asked = Asked::Nothing;
+        if self.finish.is_some() || self.failed {
             return;
         }
         let pending = self.tokens.len() - 1;
-        let end = if self.kv == pending { self.kv + 1 } else { (self.kv + prefill_budget).min(pending + 1) };
-        for pos in self.kv..end {
-            out.push(Row {
-                seq: self.seq,
-                pos,
-                token: self.tokens[pos],
-                enter: Enter::Token,
-                plan: self.full.clone(),
-                keep: false,
-                logits: pos == pending,
-            });
+        if self.kv < pending {
+            let end = self.kv.saturating_add(prefill_budget).min(pending + 1);
+            if end > self.kv {
+                out.extend((self.kv..end).map(|pos| self.prompt_row(pos)));
+                self.asked = Asked::Prompt(end);
+            }
+            return;
         }
-        self.asked = end - self.kv;
+        if self.round.is_none() {
+            self.round = Some(self.begin(costs));
+        }
+        let Some(round) = &self.round else { return };
+        match &round.plan {
+            Some(plan) if round.drafting => {
+                out.push(round.draft_row(self.seq, &self.tokens, plan));
+                self.asked = Asked::Draft;
+            }
+            _ => {
+                out.extend((0..round.verify_len()).map(|i| round.verify_row(self.seq, &self.tokens, i, &self.full)));
+                self.asked = Asked::Verify;
+            }
+        }
+    }
+
+    fn prompt_row(&self, pos: usize) -> Row {
+        Row {
+            seq: self.seq,
+            pos,
+            token: self.tokens[pos],
+            enter: Enter::Token,
+            plan: self.full.clone(),
+            keep: false,
+            logits: pos + 1 == self.tokens.len(),
+        }
+    }
+
+    /// Chooses a drafter and a draft length, and takes what it copies at once.
+    fn begin(&mut self, costs: &CostModel) -> Round {
+        let generated = self.tokens.len() - self.limits.prompt_len;
+        // One token always comes from the target, so that the last one needs no draft.
+        let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
+        let choice = self.controller.choose(&self.tokens, generated, limit, costs);
+        self.stats.off_reason = self.controller.off_reason();
+        let mut round = Round { choice, plan: None, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false };
+        if let Some(choice) = &round.choice {
+            let drafter = self.controller.drafter_mut(choice);
+            drafter.copy(&self.tokens, choice.k, &mut round.drafts);
+            round.plan = drafter.plan().cloned();
+            round.drafting = round.plan.is_some();
+            round.bonus = choice.bonus;
+            if let Some(end) = round.drafts.iter().position(|d| self.limits.eos.contains(&d.token)) {
+                round.drafts.truncate(end + 1);
+                round.bonus = false; // after the end there is nothing to draw
+            }
+        }
+        round
     }
 
     /// Takes the logits of the rows last asked for, the first of which is row `first` of `output`; commits, rolls back, and
-    /// appends the committed tokens.
+    /// appends the committed tokens. Does nothing if no rows were asked for.
     ///
     /// # Errors
-    /// Logits that cannot be sampled from, or a backend that refuses the new length. The sequence is over then.
+    /// Logits that cannot be sampled from, or a backend that refuses the new length. The sequence is over then; what `committed` got
+    /// before stands, as it would without speculation.
     pub fn absorb(
         &mut self,
         backend: &mut dyn Backend,
@@ -148,37 +261,131 @@ impl Sequence {
         first: usize,
         committed: &mut Vec<Committed>,
     ) -> Result<(), SpecError> {
-        self.kv += std::mem::take(&mut self.asked);
-        backend.set_len(self.seq, self.kv)?;
-        if self.kv < self.tokens.len() {
-            return Ok(());
+        if self.failed {
+            return Err(SpecError::Failed(self.seq));
         }
-        if output.len() <= first {
-            return Err(SpecError::MissingLogits { first, wanted: 1, got: 0 });
+        let result = match std::mem::replace(&mut self.asked, Asked::Nothing) {
+            Asked::Nothing => Ok(()),
+            Asked::Prompt(end) => self.absorb_prompt(backend, output, first, end, committed),
+            Asked::Draft => self.absorb_draft(output, first),
+            Asked::Verify => self.absorb_verify(backend, output, first, committed),
+        };
+        result.inspect_err(|_| self.failed = true)
+    }
+
+    fn absorb_prompt(
+        &mut self,
+        backend: &mut dyn Backend,
+        output: &StepOutput,
+        first: usize,
+        end: usize,
+        committed: &mut Vec<Committed>,
+    ) -> Result<(), SpecError> {
+        self.stats.layer_rows += ((end - self.kv) * self.full.n_layers()) as u64;
+        if end < self.tokens.len() {
+            return self.set_len(backend, end);
         }
-        let row = output.logits(first);
-        let mut best: Option<(usize, f32)> = None;
-        for (i, v) in row.iter().enumerate() {
-            if v.is_nan() {
-                return Err(SpecError::Logits { pos: self.tokens.len(), fault: LogitsFault::NotANumber });
+        let round =
+            Round { choice: None, plan: None, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false };
+        self.judge(round, backend, output, first, committed)
+    }
+
+    /// A row of the draft's plan proposes the next token, or ends the draft.
+    fn absorb_draft(&mut self, output: &StepOutput, first: usize) -> Result<(), SpecError> {
+        expect_rows(output, first, 1)?;
+        let Some(round) = &mut self.round else { return Ok(()) };
+        let (Some(choice), Some(plan)) = (&round.choice, &round.plan) else { return Ok(()) };
+        round.draft_rows += 1;
+        self.stats.layer_rows += plan.cost_layers() as u64;
+        let at = Place { pos: self.tokens.len() + round.drafts.len(), row: round.drafts.len() };
+        let drafter = self.controller.drafter_mut(choice);
+        match drafter.read(output.logits(first), &mut self.sampler, &self.history, at) {
+            None => round.drafting = false,
+            Some(draft) => {
+                let ends = self.limits.eos.contains(&draft.token);
+                self.history.draft(draft.token);
+                round.drafts.push(draft);
+                round.drafting = round.drafts.len() < choice.k && !ends;
+                round.bonus &= !ends; // after the end there is nothing to draw
             }
-            if best.is_none_or(|(_, b)| *v > b) {
-                best = Some((i, *v));
-            }
         }
-        let (token, _) = best.ok_or(SpecError::MissingLogits { first, wanted: 1, got: 0 })?;
-        let token = token as TokenId;
-        self.tokens.push(token);
-        self.stats.count_round(None, 0, 0, false);
-        if self.params.eos.contains(&token) {
-            self.finish = Some(FinishReason::Stop);
-        } else if self.tokens.len() - self.params.prompt.len() >= self.params.max_tokens {
-            self.finish = Some(FinishReason::Length);
-        } else if self.tokens.len() >= self.context {
-            self.finish = Some(FinishReason::Context);
-        }
-        committed.push(Committed { token, drafted: false, logprob: None });
         Ok(())
+    }
+
+    fn absorb_verify(
+        &mut self,
+        backend: &mut dyn Backend,
+        output: &StepOutput,
+        first: usize,
+        committed: &mut Vec<Committed>,
+    ) -> Result<(), SpecError> {
+        let Some(round) = self.round.take() else { return Ok(()) };
+        let rows = round.verify_len();
+        let kept = round.plan.as_ref().map_or(0, |p| p.exact_prefix() * rows.min(round.draft_rows));
+        self.stats.layer_rows += (rows * self.full.n_layers() - kept) as u64;
+        self.judge(round, backend, output, first, committed)
+    }
+
+    /// Accepts, commits, rolls back, and takes note.
+    fn judge(
+        &mut self,
+        mut round: Round,
+        backend: &mut dyn Backend,
+        output: &StepOutput,
+        first: usize,
+        committed: &mut Vec<Committed>,
+    ) -> Result<(), SpecError> {
+        expect_rows(output, first, round.verify_len())?;
+        let before = self.tokens.len();
+        let (tokens, limits, finish, logprobs) = (&mut self.tokens, &self.limits, &mut self.finish, self.logprobs);
+        let verdict = accept(
+            &mut self.sampler,
+            &mut self.history,
+            &round.drafts,
+            round.bonus,
+            before,
+            |i| output.logits(first + i),
+            |token, drafted, row| {
+                tokens.push(token);
+                committed.push(Committed { token, drafted, logprob: logprobs.map(|n| logprob::of(row, token, n)) });
+                *finish = limits.finish(token, tokens.len());
+                finish.is_none()
+            },
+        );
+        let verdict = verdict.map_err(|(row, fault)| SpecError::Logits { pos: before + row, fault })?;
+        self.set_len(backend, self.tokens.len() - 1)?;
+        self.take_note(&round, before, verdict.accepted, verdict.rejected);
+        self.sampler.recycle(&mut round.drafts);
+        Ok(())
+    }
+
+    /// Makes the cache's length `len`, and checks that it is.
+    fn set_len(&mut self, backend: &mut dyn Backend, len: usize) -> Result<(), SpecError> {
+        backend.set_len(self.seq, len)?;
+        let got = backend.kv_len(self.seq)?;
+        if got != len {
+            return Err(SpecError::KvLength { seq: self.seq, expected: len, got });
+        }
+        self.kv = len;
+        Ok(())
+    }
+
+    fn take_note(&mut self, round: &Round, before: usize, accepted: usize, rejected: bool) {
+        let drafted = round.drafts.len();
+        let gained = self.tokens.len() - before;
+        let drafter = round.choice.as_ref().map(|c| self.controller.drafter(c).kind());
+        self.stats.count_round(drafter, drafted, accepted, rejected);
+        if let Some(choice) = &round.choice {
+            let outcome = Outcome { draft_rows: round.draft_rows, drafted, accepted, rejected, gained };
+            self.controller.learn(choice, outcome, self.tokens.len() - self.limits.prompt_len);
+        }
+        if self.trace_len > 0 {
+            if self.trace.len() == self.trace_len {
+                self.trace.pop_front();
+            }
+            let drafter = drafter.filter(|_| drafted > 0);
+            self.trace.push_back(RoundTrace { committed: before, drafter, drafted, accepted, gained });
+        }
     }
 
     /// Why the sequence ended; `None` while it goes on.
@@ -192,7 +399,7 @@ impl Sequence {
     }
 
     /// The latest rounds, oldest first, where the request asks for a trace.
-    pub fn trace(&self) -> impl Iterator<Item = &RoundTrace> {
+    pub fn trace(&self) -> impl ExactSizeIterator<Item = &RoundTrace> {
         self.trace.iter()
     }
 
@@ -203,11 +410,49 @@ impl Sequence {
 
     /// Tokens of the prompt.
     pub fn prompt_len(&self) -> usize {
-        self.params.prompt.len()
+        self.limits.prompt_len
+    }
+
+    /// Committed tokens that have to be computed before the next token can be drawn: 0 while decoding.
+    pub fn prefill_left(&self) -> usize {
+        let left = self.tokens.len() - self.kv;
+        if left > 1 { left } else { 0 }
     }
 
     /// The backend's name for the sequence.
     pub fn seq(&self) -> SeqId {
         self.seq
+    }
+}
+
+fn expect_rows(output: &StepOutput, first: usize, wanted: usize) -> Result<(), SpecError> {
+    let got = output.len().saturating_sub(first);
+    if got < wanted { Err(SpecError::MissingLogits { first, wanted, got }) } else { Ok(()) }
+}
+
+fn check_tokens<'a>(
+    field: &'static str,
+    tokens: impl Iterator<Item = &'a TokenId>,
+    vocab: usize,
+) -> Result<(), ParamError> {
+    match tokens.enumerate().find(|(_, token)| **token as usize >= vocab) {
+        Some((index, token)) => Err(ParamError::UnknownToken { field, index, token: *token, vocab }),
+        None => Ok(()),
+    }
+}
+
+/// The drafters that a request allows, in the order in which they are asked.
+fn drafters(params: &SpeculationParams, n_layers: usize) -> Vec<Box<dyn Drafter>> {
+    let lookup = || Box::new(PromptLookup::new(params.ngram_min, params.ngram_max)) as Box<dyn Drafter>;
+    let skip = |plan: LayerPlan| Box::new(LayerSkip::new(plan, params.min_confidence)) as Box<dyn Drafter>;
+    match &params.drafter {
+        DrafterChoice::Off => Vec::new(),
+        DrafterChoice::PromptLookup => vec![lookup()],
+        DrafterChoice::LayerSkip(plan) => vec![skip(plan.clone())],
+        DrafterChoice::Auto => {
+            let half = || LayerPlan::exit(n_layers, n_layers.div_ceil(2)).ok().filter(|p| !p.is_full());
+            let plan = params.auto_plan.clone().or_else(half);
+            std::iter::once(lookup()).chain(plan.map(skip)).collect()
+        }
     }
 }

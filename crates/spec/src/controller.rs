@@ -1,0 +1,417 @@
+//! Whether to draft, with which drafter, and how far: by measured costs and measured acceptance.
+//!
+//! With alpha the acceptance of a judged draft, c the cost of a draft step and b(m) that of a pass of m rows, both over a plain step,
+//! a round of k drafts is expected to make decoding faster by
+//!
+//! ```text
+//! (1 + alpha + ... + alpha^k) / (c k + b(k + 1))
+//! ```
+//!
+//! (Leviathan et al. 2023, theorem 3.8, with b measured). A drafter works while that is above 1, else it is **off**. It is tried
+//! again now and then by **probes**, which are chosen for their price: layer skip drafts one token and verifies without the bonus row, so that the
+//! round is a plain step that stops by at the head halfway; prompt lookup drafts two.
+//!
+//! What speculation may cost is bounded by a ledger for each drafter: what its rounds cost beyond plain decoding of the same tokens may not exceed a small
+//! start and a small share of the tokens generated. Neither a probe nor a hopeful round runs when it does. Gains are
+//! booked too, but only a few steps of them: old success is no licence.
+
+use selfspec_model::{LayerPlan, TokenId};
+
+use crate::cost::CostModel;
+use crate::drafter::Drafter;
+use crate::params::{DraftLen, MAX_DRAFT};
+use crate::stats::DrafterKind;
+use crate::window::Window;
+
+/// Predicted speed-up from which a drafter works.
+const WORTH: f64 = 1.02;
+/// Judged drafts before a prediction counts.
+const ENOUGH: f64 = 3.0;
+/// Tokens between the first two probes of a drafter that is off; doubled by each that fails.
+const FIRST_PAUSE: usize = 32;
+const LONGEST_PAUSE: usize = 512;
+/// Most plain steps of gain that the ledger remembers.
+const BANK: f64 = 4.0;
+/// Longest draft that the search for the best one considers.
+const HORIZON: usize = 8;
+/// Kinds of offer: 0 for layer skip, the length of the n-gram for prompt lookup.
+const OFFERS: usize = 9;
+
+/// Acceptance of one kind of proposal: counts that fade.
+#[derive(Debug, Clone, Copy, Default)]
+struct Record {
+    accepted: f64,
+    judged: f64,
+}
+
+impl Record {
+    fn add(&mut self, accepted: usize, rejected: bool) {
+        let judged = (accepted + usize::from(rejected)) as f64;
+        let keep = (1.0 - 1.0 / 48.0f64).powf(judged);
+        self.accepted = self.accepted * keep + accepted as f64;
+        self.judged = self.judged * keep + judged;
+    }
+
+    /// Scales the counts down to at most `weight` judged drafts, so that news soon outweighs them.
+    fn age(&mut self, weight: f64) {
+        let scale = (weight / self.judged).min(1.0);
+        self.accepted *= scale;
+        self.judged *= scale;
+    }
+}
+
+/// What a round may cost, over a plain step.
+#[derive(Debug, Clone, Copy)]
+struct Prices {
+    draft: f64,
+    with_bonus: [f64; MAX_DRAFT + 1], // (drafts): the verification of all drafts and one row more
+    bare: [f64; MAX_DRAFT + 1],       // (drafts): without; index 0 is 1 row, from a kept state
+}
+
+/// One kind of offer of a drafter: how such drafts fare, and whether it is worth taking.
+#[derive(Debug, Clone, Default)]
+struct Line {
+    record: Record,
+    working: bool,
+    offered: bool,
+    next_probe: usize, // tokens generated before the next probe
+    pause: usize,
+    off: Option<String>,
+}
+
+/// A drafter, its kinds of offer, and its ledger.
+#[derive(Debug)]
+struct Arm {
+    drafter: Box<dyn Drafter>,
+    window: Window,
+    lines: [Line; OFFERS],
+    balance: f64, // plain steps lost so far; negative is gained
+    start: f64,   // plain steps that may be lost at once
+    share: f64,   // and per token generated
+}
+
+/// What the next round does.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    pub(crate) arm: usize,
+    pub(crate) k: usize,
+    pub(crate) bonus: bool,
+    offer: usize,
+    probe: bool,
+    prices: Prices,
+}
+
+/// What became of a round.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome {
+    /// Draft rows that were run.
+    pub(crate) draft_rows: usize,
+    /// Tokens that were drafted.
+    pub(crate) drafted: usize,
+    pub(crate) accepted: usize,
+    pub(crate) rejected: bool,
+    /// Tokens that the round committed.
+    pub(crate) gained: usize,
+}
+
+/// Chooses for one sequence.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    arms: Vec<Arm>,
+    draft_len: DraftLen,
+    bonus: bool,
+    always: bool,
+}
+
+impl Controller {
+    /// Asks `drafters` in their order.
+    pub(crate) fn new(drafters: Vec<Box<dyn Drafter>>, draft_len: DraftLen, bonus: bool, always: bool) -> Self {
+        let arms = drafters.into_iter().map(Arm::new).collect();
+        Controller { arms, draft_len, bonus, always }
+    }
+
+    pub(crate) fn drafter(&self, choice: &Choice) -> &dyn Drafter {
+        &*self.arms[choice.arm].drafter
+    }
+
+    pub(crate) fn drafter_mut(&mut self, choice: &Choice) -> &mut dyn Drafter {
+        &mut *self.arms[choice.arm].drafter
+    }
+
+    /// Why drafters are off at present: those none of whose offers so far is worth taking.
+    pub(crate) fn off_reason(&self) -> Option<String> {
+        let reasons: Vec<&str> = self.arms.iter().filter_map(Arm::off_reason).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// What to do after the committed `tokens`, of which `generated` are output and which may grow by `limit` drafts. `None`: no draft.
+    pub(crate) fn choose(
+        &mut self,
+        tokens: &[TokenId],
+        generated: usize,
+        limit: usize,
+        costs: &CostModel,
+    ) -> Option<Choice> {
+        if limit == 0 {
+            return None;
+        }
+        let (draft_len, bonus) = (self.draft_len, self.bonus);
+        for (index, arm) in self.arms.iter_mut().enumerate() {
+            let Some(offer) = arm.drafter.offer(tokens) else { continue };
+            let prices = Prices::new(costs, arm.drafter.plan());
+            let choice = |k: usize, bonus, probe| Choice { arm: index, k: k.min(limit), bonus, offer, probe, prices };
+            if self.always {
+                return Some(choice(arm.wanted(draft_len), bonus, false));
+            }
+            let verdict = arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs);
+            match verdict {
+                Verdict::Work(k) => return Some(choice(k, bonus, false)),
+                Verdict::Probe(k, bonus) => return Some(choice(k, bonus, true)),
+                Verdict::Rest => {}
+            }
+        }
+        None
+    }
+
+    /// Learns from a round that was chosen. `generated` counts the output with it.
+    pub(crate) fn learn(&mut self, choice: &Choice, outcome: Outcome, generated: usize) {
+        let arm = &mut self.arms[choice.arm];
+        let Outcome { draft_rows, drafted, accepted, rejected, gained } = outcome;
+        let line = &mut arm.lines[choice.offer];
+        line.record.add(accepted, rejected);
+        arm.window.add(accepted, rejected);
+        let bonus = choice.bonus && drafted > 0; // without drafts there is one row, from the kept state
+        let cost = choice.prices.draft * draft_rows as f64 + choice.prices.verify(drafted, bonus);
+        arm.balance = (arm.balance + cost - gained as f64).max(-BANK);
+        let failed = drafted == 0 || (rejected && line.record.judged >= ENOUGH);
+        if choice.probe && failed {
+            line.rest(generated);
+        }
+    }
+}
+
+enum Verdict {
+    Work(usize),
+    Probe(usize, bool),
+    Rest,
+}
+
+/// What the request asks for.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    draft_len: DraftLen,
+    bonus: bool,
+}
+
+/// Why an offer is not taken.
+#[derive(Debug, Clone, Copy)]
+enum Against {
+    Slow,
+    Short,
+    Debt,
+}
+
+/// Expected acceptance of an offer, and the judged drafts behind it.
+#[derive(Debug, Clone, Copy)]
+struct Estimate {
+    alpha: f64,
+    judged: f64,
+    enough: bool,
+}
+
+impl Arm {
+    fn new(drafter: Box<dyn Drafter>) -> Self {
+        let (start, share) = match drafter.kind() {
+            DrafterKind::LayerSkip => (0.6, 0.009),
+            DrafterKind::PromptLookup => (0.3, 0.005),
+        };
+        let line = Line { pause: FIRST_PAUSE, ..Line::default() };
+        Arm { drafter, window: Window::new(), lines: std::array::from_fn(|_| line.clone()), balance: 0.0, start, share }
+    }
+
+    /// The draft length as asked for, costs left aside.
+    fn wanted(&self, draft_len: DraftLen) -> usize {
+        match draft_len {
+            DraftLen::Fixed(k) => k,
+            DraftLen::Adaptive => self.window.draft_len(),
+        }
+    }
+
+    fn off_reason(&self) -> Option<&str> {
+        let mut offered = self.lines.iter().filter(|l| l.offered);
+        let first = offered.next()?.off.as_deref()?;
+        offered.all(|l| l.off.is_some()).then_some(first)
+    }
+
+    fn weigh(&mut self, prices: &Prices, offer: usize, wish: Wish, generated: usize, costs: &CostModel) -> Verdict {
+        let layers = self.drafter.plan().is_some();
+        let Wish { draft_len, bonus } = wish;
+        let estimate = self.estimate(offer, costs);
+        let (best, _) = best_len(prices, estimate.alpha, bonus);
+        let k = match draft_len {
+            DraftLen::Fixed(k) => k,
+            DraftLen::Adaptive => self.window.draft_len().min(best.max(2)),
+        };
+        let gain = speedup(prices, estimate.alpha, k, bonus);
+        let allowance = self.start + self.share * generated as f64;
+        // The long-context rule: where one draft is all that pays, layer skip is not worth its trouble.
+        let too_short = layers && draft_len == DraftLen::Adaptive && best < 2;
+        let against = if gain < WORTH {
+            Some(Against::Slow)
+        } else if too_short {
+            Some(Against::Short)
+        } else if self.balance > allowance {
+            Some(Against::Debt)
+        } else {
+            None
+        };
+        let line = &mut self.lines[offer];
+        let first = !std::mem::replace(&mut line.offered, true);
+        if against.is_none() && estimate.enough {
+            if !std::mem::replace(&mut line.working, true) {
+                line.pause = (line.pause / 2).max(FIRST_PAUSE);
+                line.off = None;
+            }
+            return Verdict::Work(k);
+        }
+        if std::mem::take(&mut line.working) {
+            line.rest(generated);
+        } else if first && estimate.enough {
+            line.next_probe = generated + line.pause; // other sequences have tried already
+        }
+        if let Some(against) = against.filter(|_| estimate.judged > 0.0 && line.off.is_none()) {
+            let of_plan = self.drafter.plan().map_or(String::new(), |p| format!(" of layers {p}"));
+            let against = match against {
+                Against::Slow => format!("predicted speed-up {gain:.2}"),
+                Against::Short => format!("predicted speed-up {gain:.2}, but the best draft length is 1"),
+                Against::Debt => format!("it has cost {:.1} plain steps so far", self.balance),
+            };
+            line.off = Some(format!(
+                "{}{of_plan} is off: acceptance about {:.2} ({:.0} judged), a draft costs {:.2} and the verification of {k} {:.2} plain \
+                 steps: {against}",
+                self.drafter.kind(),
+                estimate.alpha,
+                estimate.judged,
+                prices.draft,
+                prices.verify(k, bonus),
+            ));
+        }
+        let (k, bonus) = if layers { (1, false) } else { (2, bonus) };
+        let price = (prices.draft + prices.verify(k, bonus) - 1.0).max(0.0);
+        let hopeless = best_len(prices, 1.0, wish.bonus).1 < WORTH;
+        if hopeless || generated < line.next_probe || self.balance + price > allowance {
+            return Verdict::Rest;
+        }
+        if std::mem::take(&mut line.next_probe) > 0 {
+            line.record.age(2.0); // what was so long ago yields to what the probes find; they go on until one fails
+        }
+        Verdict::Probe(k, bonus)
+    }
+
+    fn estimate(&self, offer: usize, costs: &CostModel) -> Estimate {
+        let own = self.lines[offer].record;
+        match self.drafter.plan() {
+            Some(plan) => {
+                // Others' record gives way to the sequence's own.
+                let (accepted, judged) = costs.prior(plan);
+                let scale = 6.0 / (6.0 + own.judged);
+                let (a, n) = (own.accepted + accepted * scale, own.judged + judged * scale);
+                Estimate { alpha: (a + 1.0) / (n + 2.0), judged: n, enough: n >= ENOUGH }
+            }
+            None => {
+                // The longer the match, the likelier it goes on.
+                let prior = [0.25, 0.4, 0.55, 0.65][offer.clamp(1, 4) - 1];
+                let alpha = (own.accepted + 2.0 * prior) / (own.judged + 2.0);
+                Estimate { alpha, judged: own.judged, enough: true }
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Leaves such offers alone for a while, twice as long each time.
+    fn rest(&mut self, generated: usize) {
+        self.next_probe = generated + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.off = None; // to be said anew, with the figures of now
+        self.record.age(6.0);
+    }
+}
+
+impl Prices {
+    fn new(costs: &CostModel, plan: Option<&LayerPlan>) -> Self {
+        let draft = plan.map_or(0.0, |p| costs.c(p));
+        let mut prices = Prices { draft, with_bonus: [1.0; MAX_DRAFT + 1], bare: [1.0; MAX_DRAFT + 1] };
+        for k in 0..=MAX_DRAFT {
+            match plan {
+                Some(_) => {
+                    prices.with_bonus[k] = costs.verify(plan, k, 1);
+                    prices.bare[k] = costs.verify(plan, k.max(1), 0);
+                }
+                None => {
+                    prices.with_bonus[k] = costs.b(k + 1);
+                    prices.bare[k] = costs.b(k.max(1));
+                }
+            }
+        }
+        prices
+    }
+
+    fn verify(&self, k: usize, bonus: bool) -> f64 {
+        if bonus { self.with_bonus[k] } else { self.bare[k] }
+    }
+}
+
+/// The expected speed-up of rounds of `k` drafts.
+fn speedup(prices: &Prices, alpha: f64, k: usize, bonus: bool) -> f64 {
+    // Token i + 1 of a round is there if i drafts were accepted; without the bonus row there is none after the last draft.
+    let tokens: f64 = (0..k + usize::from(bonus)).map(|i| alpha.powi(i as i32)).sum();
+    tokens / (prices.draft * k as f64 + prices.verify(k, bonus))
+}
+
+/// The draft length with the highest expected speed-up, and that.
+fn best_len(prices: &Prices, alpha: f64, bonus: bool) -> (usize, f64) {
+    let mut best = (1, f64::NEG_INFINITY);
+    for k in 1..=HORIZON {
+        let gain = speedup(prices, alpha, k, bonus);
+        if gain > best.1 {
+            best = (k, gain);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prices(c: f64, b: f64) -> Prices {
+        Prices { draft: c, with_bonus: [b; MAX_DRAFT + 1], bare: [b; MAX_DRAFT + 1] }
+    }
+
+    /// The published table for c = 0.3 and b = 1, computed from the formula.
+    #[test]
+    fn the_formula_gives_the_textbook_table() {
+        let table = [
+            (1, [1.23, 1.31, 1.38, 1.46]),
+            (2, [1.23, 1.37, 1.53, 1.69]),
+            (3, [1.15, 1.33, 1.55, 1.81]),
+            (4, [1.05, 1.26, 1.53, 1.86]),
+            (6, [0.87, 1.09, 1.41, 1.86]),
+            (8, [0.73, 0.94, 1.27, 1.80]),
+        ];
+        for (k, row) in table {
+            for (alpha, expected) in [0.6, 0.7, 0.8, 0.9].into_iter().zip(row) {
+                let got = speedup(&prices(0.3, 1.0), alpha, k, true);
+                assert!((got - expected).abs() < 0.006, "k {k}, alpha {alpha}: {got}, expected {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn dear_drafts_are_best_kept_short() {
+        assert_eq!(best_len(&prices(0.3, 1.0), 0.8, true).0, 3);
+        assert_eq!(best_len(&prices(0.7, 1.1), 0.6, true).0, 1);
+        assert_eq!(best_len(&prices(0.0, 1.0), 0.6, true).0, HORIZON);
+    }
+}

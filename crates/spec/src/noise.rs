@@ -1,0 +1,209 @@
+//! Random numbers without a stream: each is a pure function of (seed, position, purpose), so that it does not matter
+//! in which order, or how often, they are asked for.
+//!
+//! The generator is counter-based. A **key** is made of seed, purpose and position by the 64-bit finaliser of SplitMix64 (Steele, Lea,
+//! Flood 2014: an xor-shift-multiply bijection that passes the usual test batteries on counters); the i-th number of a key is the
+//! finaliser of `key + i * golden`. Different purposes have different keys: a draft's draw says nothing about the test that
+//! judges it.
+//!
+//! Gumbel noise for a whole vocabulary is the costly case. [`Key::race`] finds `argmax s(x) + G(x)` without a logarithm
+//! for almost every token: the leading zeros of the random bits bound the noise from above, and a token whose bound does not reach the best so far
+//! cannot win.
+
+use selfspec_model::TokenId;
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What a random number is for. Each has its own keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Gumbel noise of seeded sampling: shared by draft and target, which is what couples them.
+    Coupled,
+    /// Drawing a draft.
+    Draft,
+    /// Accepting or refusing a draft.
+    Accept,
+    /// Drawing the replacement of a refused draft.
+    Residual,
+    /// Drawing a token for which there is no draft: plain decoding, and the bonus row.
+    Target,
+}
+
+/// Where a token will stand, and in which row of its round it is chosen.
+///
+/// Unseeded draws are keyed by both. A position that was drafted, thrown away and is drafted again in a later round gets fresh
+/// numbers: had it the old ones, the length of the new round, which depends on what became of the old one, would depend on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Position of the token in its sequence.
+    pub pos: usize,
+    /// Index in the round: how many drafts stand before it.
+    pub row: usize,
+}
+
+/// The random numbers of one (seed, purpose, position).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key(u64);
+
+/// The finaliser of SplitMix64.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Key {
+    /// The key of seeded sampling: of the position alone, whatever the round.
+    pub(crate) fn coupled(seed: u64, pos: usize) -> Self {
+        Key::new(seed, Purpose::Coupled, Place { pos, row: 0 })
+    }
+
+    /// The key of an unseeded draw.
+    pub(crate) fn new(seed: u64, purpose: Purpose, at: Place) -> Self {
+        let tag = ((purpose as u64) << 32) | at.row as u64;
+        let purpose = mix(mix(tag.wrapping_add(GOLDEN)) ^ seed);
+        Key(mix(purpose.wrapping_add(GOLDEN.wrapping_mul(at.pos as u64 + 1))))
+    }
+
+    fn bits(self, i: u64) -> u64 {
+        mix(self.0.wrapping_add(GOLDEN.wrapping_mul(i.wrapping_add(1))))
+    }
+
+    /// Uniform in [0, 1), 53 bits.
+    pub(crate) fn uniform(self) -> f64 {
+        (self.bits(0) >> 11) as f64 * 2f64.powi(-53)
+    }
+
+    /// The first 32 bits of token `x`'s noise. Two tokens share one hash.
+    fn coarse(self, x: TokenId) -> u32 {
+        let pair = self.bits(u64::from(x >> 1));
+        if x & 1 == 0 { pair as u32 } else { (pair >> 32) as u32 }
+    }
+
+    /// Gumbel noise of token `x`, given its first 32 bits; 52 more are drawn below them, so that the tail is not cut off.
+    fn gumbel(self, x: TokenId, coarse: u32) -> f64 {
+        let fine = (self.bits((1 << 40) | u64::from(x)) >> 12) as f64 + 0.5;
+        let h = (f64::from(coarse) + fine * 2f64.powi(-52)) * 2f64.powi(-32); // uniform in (0, 1)
+        -(-(-h).ln_1p()).ln()
+    }
+
+    /// The token with the highest `score + Gumbel noise`, ties to the lowest id: one exact draw from the softmax of the scores.
+    /// `tokens` are (id, score); minus infinity never wins. `first` is tried first: the nearer it is to winning, the less is left to do.
+    pub(crate) fn race(self, first: (TokenId, f32), tokens: impl Iterator<Item = (TokenId, f32)>) -> TokenId {
+        let mut best = (first.0, f64::from(first.1) + self.gumbel(first.0, self.coarse(first.0)));
+        let mut bar = best.1 as f32 - SLACK;
+        for (x, score) in tokens {
+            self.enter(x, score, self.coarse(x), &mut best, &mut bar);
+        }
+        best.0
+    }
+
+    /// [`Key::race`] over all tokens, where the score of token x is `(row[x] - peak) * scale`.
+    pub(crate) fn race_all(self, first: TokenId, row: &[f32], peak: f32, scale: f32) -> TokenId {
+        let score = |l: f32| (l - peak) * scale;
+        let mut best = (first, f64::from(score(row[first as usize])) + self.gumbel(first, self.coarse(first)));
+        let mut bar = best.1 as f32 - SLACK;
+        let (pairs, rest) = row.as_chunks::<2>();
+        for (i, [even, odd]) in (0u32..).zip(pairs) {
+            let bits = self.bits(u64::from(i));
+            self.enter(2 * i, score(*even), bits as u32, &mut best, &mut bar);
+            self.enter(2 * i + 1, score(*odd), (bits >> 32) as u32, &mut best, &mut bar);
+        }
+        for (i, l) in rest.iter().enumerate() {
+            let x = (pairs.len() * 2 + i) as TokenId;
+            self.enter(x, score(*l), self.coarse(x), &mut best, &mut bar);
+        }
+        best.0
+    }
+
+    #[inline(always)]
+    fn enter(self, x: TokenId, score: f32, coarse: u32, best: &mut (TokenId, f64), bar: &mut f32) {
+        // h >= coarse / 2^32 >= 2^-(z + 1) and -ln(1 - h) >= h, so the noise is at most (z + 1) ln 2.
+        // Where coarse is 0 the bits below it decide, and there is no bound from it.
+        let bound = (coarse.leading_zeros() + 1) as f32 * std::f32::consts::LN_2;
+        if score + bound < *bar && coarse != 0 {
+            return;
+        }
+        let total = f64::from(score) + self.gumbel(x, coarse);
+        if total > best.1 || (total == best.1 && x < best.0) {
+            *best = (x, total);
+            *bar = total as f32 - SLACK;
+        }
+    }
+}
+
+/// What the bound gives away so that its rounding to f32 cannot lose a winner: scores are below 2^16 in size wherever they can win.
+const SLACK: f32 = 0.02;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The race without a bound.
+    fn slow(key: Key, scores: &[f32]) -> TokenId {
+        let mut best = (0, f64::NEG_INFINITY);
+        for (x, s) in (0..).zip(scores) {
+            let total = f64::from(*s) + key.gumbel(x, key.coarse(x));
+            if total > best.1 {
+                best = (x, total);
+            }
+        }
+        best.0
+    }
+
+    #[test]
+    fn the_pruned_race_has_the_winner_of_the_full_one() {
+        for pos in 0..400 {
+            let scores: Vec<f32> = (0..1001u32).map(|x| ((x * 7919 + pos) % 1001) as f32 * -0.02).collect();
+            let top = (0..).zip(&scores).find(|(_, s)| **s == 0.0).expect("one score is 0").0;
+            let key = Key::coupled(42, pos as usize);
+            let expected = slow(key, &scores);
+            assert_eq!(key.race_all(top, &scores, 0.0, 1.0), expected);
+            assert_eq!(key.race((top, 0.0), (0..).zip(scores.iter().copied())), expected);
+        }
+    }
+
+    #[test]
+    fn the_race_draws_from_the_softmax() {
+        let scores = [0.0f32, -1.0, -2.0, f32::NEG_INFINITY, -0.5];
+        let total: f64 = scores.iter().map(|s| f64::from(*s).exp()).sum();
+        let mut counts = [0u32; 5];
+        let draws = 200_000;
+        for pos in 0..draws {
+            counts[Key::coupled(7, pos).race_all(0, &scores, 0.0, 1.0) as usize] += 1;
+        }
+        assert_eq!(counts[3], 0);
+        for (count, s) in counts.iter().zip(scores) {
+            let p = f64::from(s).exp() / total;
+            let sigma = (p * (1.0 - p) / draws as f64).sqrt();
+            assert!((f64::from(*count) / draws as f64 - p).abs() <= 5.0 * sigma, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn purposes_rows_positions_and_seeds_have_keys_of_their_own() {
+        let mut keys = std::collections::HashSet::new();
+        let purposes = [Purpose::Coupled, Purpose::Draft, Purpose::Accept, Purpose::Residual, Purpose::Target];
+        for seed in 0..8 {
+            for purpose in purposes {
+                for pos in 0..32 {
+                    for row in 0..17 {
+                        assert!(keys.insert(Key::new(seed, purpose, Place { pos, row }).0));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn uniforms_fill_the_unit_interval_evenly() {
+        let mut bins = [0u32; 64];
+        for pos in 0..64_000 {
+            let u = Key::new(3, Purpose::Accept, Place { pos, row: 0 }).uniform();
+            assert!((0.0..1.0).contains(&u));
+            bins[(u * 64.0) as usize] += 1;
+        }
+        let chi: f64 = bins.iter().map(|b| (f64::from(*b) - 1000.0).powi(2) / 1000.0).sum();
+        assert!(chi < 63.0 + 5.0 * (2.0 * 63.0f64).sqrt(), "{chi}");
+    }
+}

@@ -1,0 +1,97 @@
+//! One round: draft, verify, accept.
+//!
+//! `n` tokens are committed; the last one, the pending token, has no K and V yet. The cache holds positions `0..n - 1`.
+//!
+//! 1. **Draft.** Row i feeds the pending token (i = 0) or draft i at position n - 1 + i through the layers of the draft's plan, and its
+//!    logits propose draft i + 1. The hidden state where the plan leaves the model's own layers is kept. A drafter that copies
+//!    needs no rows.
+//! 2. **Verify.** One step of the full model: the rows that were drafted enter from their kept states, the last draft, which no
+//!    row has fed yet, enters by its token; it is there for the bonus.
+//! 3. **Accept** left to right; the first refusal ends the round with the model's own token, full acceptance with the bonus token.
+//! 4. **Commit** (the caller's): the cache's length becomes committed - 1, which drops what the refused drafts wrote.
+
+use selfspec_model::{Enter, LayerPlan, Row, SeqId, TokenId};
+
+use crate::controller::Choice;
+use crate::error::LogitsFault;
+use crate::history::History;
+use crate::noise::Place;
+use crate::sampler::{Draft, Sampler};
+
+/// A round under way. Plain decoding is a round without a choice.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) choice: Option<Choice>,
+    /// The layers of the draft rows; `None` where the drafts were copied.
+    pub(crate) plan: Option<LayerPlan>,
+    pub(crate) drafts: Vec<Draft>,
+    /// Draft rows run so far.
+    pub(crate) draft_rows: usize,
+    /// Whether the next step drafts.
+    pub(crate) drafting: bool,
+    pub(crate) bonus: bool,
+}
+
+/// What the target made of a round's drafts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) accepted: usize,
+    pub(crate) rejected: bool,
+}
+
+impl Round {
+    /// Row i of the round, wherever it enters: the pending token or a draft, at its position.
+    fn row(&self, seq: SeqId, committed: &[TokenId], i: usize, plan: &LayerPlan) -> Row {
+        let pending = committed.len() - 1;
+        let token = if i == 0 { committed[pending] } else { self.drafts[i - 1].token };
+        Row { seq, pos: pending + i, token, enter: Enter::Token, plan: plan.clone(), keep: false, logits: true }
+    }
+
+    /// The next draft row.
+    pub(crate) fn draft_row(&self, seq: SeqId, committed: &[TokenId], plan: &LayerPlan) -> Row {
+        // A plan that skips from layer 0 on leaves nothing that verification could start from.
+        Row { keep: plan.exact_prefix() > 0, ..self.row(seq, committed, self.draft_rows, plan) }
+    }
+
+    /// Rows of the verification: one for each draft, and one for the bonus; without drafts one.
+    pub(crate) fn verify_len(&self) -> usize {
+        self.drafts.len() + usize::from(self.bonus || self.drafts.is_empty())
+    }
+
+    /// The `i`-th row of the verification.
+    pub(crate) fn verify_row(&self, seq: SeqId, committed: &[TokenId], i: usize, full: &LayerPlan) -> Row {
+        let kept = i < self.draft_rows && self.plan.as_ref().is_some_and(|p| p.exact_prefix() > 0);
+        let enter = if kept { Enter::Kept } else { Enter::Token };
+        Row { enter, ..self.row(seq, committed, i, full) }
+    }
+}
+
+/// Judges `drafts` left to right by the target's `rows`, and calls `commit` with each token that stands, whether it was drafted, and
+/// its row. `commit` says whether the sequence goes on. With all drafts accepted, `bonus` draws one more token.
+///
+/// # Errors
+/// The index of a row that cannot be sampled from, and why; tokens before it are committed, as they would have been without drafts.
+pub(crate) fn accept<'a>(
+    sampler: &mut Sampler,
+    history: &mut History,
+    drafts: &[Draft],
+    bonus: bool,
+    start: usize,
+    rows: impl Fn(usize) -> &'a [f32],
+    mut commit: impl FnMut(TokenId, bool, &'a [f32]) -> bool,
+) -> Result<Accepted, (usize, LogitsFault)> {
+    history.drop_drafts();
+    let mut accepted = 0;
+    for i in 0..drafts.len() + usize::from(bonus || drafts.is_empty()) {
+        let (row, draft) = (rows(i), drafts.get(i));
+        let verdict =
+            sampler.judge(row, history, Place { pos: start + i, row: i }, draft).map_err(|fault| (i, fault))?;
+        history.commit(verdict.token);
+        accepted += usize::from(verdict.accepted);
+        let goes_on = commit(verdict.token, verdict.accepted, row);
+        if !verdict.accepted || !goes_on {
+            return Ok(Accepted { accepted, rejected: draft.is_some() && !verdict.accepted });
+        }
+    }
+    Ok(Accepted { accepted, rejected: false })
+}

@@ -1,0 +1,187 @@
+//! The one sampler: drafts, verification and plain decoding choose tokens here and nowhere else.
+//!
+//! A row of logits goes through the request's transforms (see [`SamplingParams`] for their order), then one of three rules:
+//!
+//! - **Greedy**: the highest logit, ties to the lowest id. No random number.
+//! - **Coupled** (with a seed): `argmax log p(x) + G(seed, position, x)`, G Gumbel noise. A draft guesses with the same noise; it is
+//!   accepted iff it guessed the same token. So the output is that of plain decoding, token for token.
+//! - **Rejection** (without): a draft x drawn from q is accepted with probability min(1, p(x) / q(x)); a refused one is replaced by
+//!   a draw from max(0, p - q), renormalised, or from p where that is zero. (Leviathan et al. 2023, Chen et al. 2023.)
+//!
+//! Drafts of layer skip run the same transforms as the target, truncation and temperature included, on the draft's logits: q is then as close
+//! to p as the draft's logits allow, costs as little as p where truncation leaves few tokens, and is by construction the
+//! distribution that the draft was drawn from. Drafts that were copied have a point mass as q.
+
+use selfspec_model::TokenId;
+
+use crate::distribution::Distribution;
+use crate::error::LogitsFault;
+use crate::history::History;
+use crate::noise::{Key, Place, Purpose};
+use crate::params::SamplingParams;
+use crate::softmax::{Peak, sum_exp};
+use crate::truncation::Truncation;
+
+/// A proposed token.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// The token.
+    pub token: TokenId,
+    /// The distribution that it was really drawn from. `None` is the point mass on it: it was copied, or the rule is greedy or coupled,
+    /// where only the token counts.
+    pub q: Option<Distribution>,
+}
+
+impl Draft {
+    /// A token that was not drawn.
+    pub fn point(token: TokenId) -> Self {
+        Draft { token, q: None }
+    }
+}
+
+/// What a row of the target's logits says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// The token that stands at the row's place: the draft, or what replaces it.
+    pub token: TokenId,
+    /// Whether it is the draft, accepted.
+    pub accepted: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    Greedy,
+    Coupled { seed: u64 },
+    Rejection { entropy: u64 },
+}
+
+/// Chooses the tokens of one sequence.
+#[derive(Debug)]
+pub struct Sampler {
+    params: SamplingParams,
+    rule: Rule,
+    scale: f32, // 1 / temperature
+    truncation: Truncation,
+    edited: Vec<f32>, // a row after bias and penalties
+    p: Distribution,
+    residual: Vec<f64>,
+    spare: Vec<Distribution>, // of drafts that have been judged
+}
+
+impl Sampler {
+    /// A sampler for valid `params`; `entropy` is the base of unseeded draws.
+    pub fn new(params: &SamplingParams, entropy: u64) -> Self {
+        let rule = match params.seed {
+            _ if params.is_greedy() => Rule::Greedy,
+            Some(seed) => Rule::Coupled { seed },
+            None => Rule::Rejection { entropy },
+        };
+        Sampler {
+            rule,
+            scale: if params.is_greedy() { 1.0 } else { 1.0 / params.temperature },
+            truncation: Truncation::new(params),
+            params: params.clone(),
+            edited: Vec::new(),
+            p: Distribution::default(),
+            residual: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
+    /// greedy), or the logits cannot be sampled from: a bad draft is no error.
+    pub fn draft(&mut self, logits: &[f32], history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
+        let row = edit(&self.params, logits, history, &mut self.edited);
+        let peak = Peak::of(row).ok()?;
+        if min_confidence > 0.0 && 1.0 / sum_exp(row, peak.logit, self.scale) < f64::from(min_confidence) {
+            return None;
+        }
+        Some(match self.rule {
+            Rule::Greedy => Draft::point(peak.token),
+            Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, peak, self.scale, seed, at)),
+            Rule::Rejection { entropy } => {
+                let mut q = self.spare.pop().unwrap_or_default();
+                distribute(&mut self.truncation, row, peak, self.scale, &mut q);
+                let token = q.draw(Key::new(entropy, Purpose::Draft, at).uniform());
+                Draft { token, q: Some(q) }
+            }
+        })
+    }
+
+    /// Judges the draft for a place by the target's logits, or chooses a token where there is no draft.
+    ///
+    /// # Errors
+    /// Logits that cannot be sampled from.
+    pub fn judge(
+        &mut self,
+        logits: &[f32],
+        history: &History,
+        at: Place,
+        draft: Option<&Draft>,
+    ) -> Result<Verdict, LogitsFault> {
+        let row = edit(&self.params, logits, history, &mut self.edited);
+        let peak = Peak::of(row)?;
+        let guess = draft.map(|d| d.token);
+        let entropy = match self.rule {
+            Rule::Greedy => return Ok(Verdict { token: peak.token, accepted: guess == Some(peak.token) }),
+            Rule::Coupled { seed } => {
+                let token = race(&mut self.truncation, row, peak, self.scale, seed, at);
+                return Ok(Verdict { token, accepted: guess == Some(token) });
+            }
+            Rule::Rejection { entropy } => entropy,
+        };
+        let uniform = |purpose| Key::new(entropy, purpose, at).uniform();
+        let p = &mut self.p;
+        distribute(&mut self.truncation, row, peak, self.scale, p);
+        let Some(draft) = draft else {
+            return Ok(Verdict { token: p.draw(uniform(Purpose::Target)), accepted: false });
+        };
+        let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
+        if uniform(Purpose::Accept) * q < p.probability(draft.token) {
+            return Ok(Verdict { token: draft.token, accepted: true });
+        }
+        let u = uniform(Purpose::Residual);
+        let residual = p.draw_residual(draft.q.as_ref(), draft.token, u, &mut self.residual);
+        Ok(Verdict { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
+    }
+
+    /// Takes back the memory of drafts that have been judged or dropped.
+    pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
+        self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
+    }
+}
+
+/// The row after bias and penalties: `logits` themselves where there are none.
+fn edit<'a>(params: &SamplingParams, logits: &'a [f32], history: &History, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    if params.logit_bias.is_empty() && !history.penalizes() {
+        return logits;
+    }
+    scratch.clear();
+    scratch.extend_from_slice(logits);
+    for (token, bias) in &params.logit_bias {
+        if let Some(logit) = scratch.get_mut(*token as usize) {
+            *logit += bias;
+        }
+    }
+    history.penalize(params, scratch);
+    scratch
+}
+
+/// The coupled choice.
+fn race(truncation: &mut Truncation, row: &[f32], peak: Peak, scale: f32, seed: u64, at: Place) -> TokenId {
+    let key = Key::coupled(seed, at.pos);
+    if truncation.is_off(row.len()) {
+        return key.race_all(peak.token, row, peak.logit, scale);
+    }
+    let kept = truncation.select(row, peak, scale);
+    key.race((peak.token, 0.0), kept.iter().map(|c| (c.token, c.score)))
+}
+
+/// The distribution after all transforms.
+fn distribute(truncation: &mut Truncation, row: &[f32], peak: Peak, scale: f32, out: &mut Distribution) {
+    if truncation.is_off(row.len()) {
+        out.fill_all(row, peak.logit, scale);
+    } else {
+        out.fill(truncation.select(row, peak, scale));
+    }
+}
