@@ -1,1 +1,282 @@
+//! A statistical proof that sampling with speculation draws from the target's distribution.
+//!
+//! It runs the sampler and the accept path that sequences run, many times over rows of logits that the caller gives, and compares
+//! the counts of what came out with probabilities that a second, plain implementation of the transforms computes exactly. That a test
+//! can fail is shown with [`Drafting`]s that are wrong on purpose.
 
+use std::collections::HashMap;
+
+use selfspec_model::TokenId;
+
+pub use crate::chi_square::{ChiSquare, SIGNIFICANCE};
+use crate::error::{LogitsFault, ParamError};
+use crate::history::History;
+use crate::noise::Place;
+use crate::params::{MAX_DRAFT, SamplingParams};
+use crate::round::accept;
+use crate::sampler::{Draft, Sampler};
+
+/// Most outcomes that are enumerated.
+const MOST_OUTCOMES: usize = 1 << 20;
+
+/// How the drafts of a trial are made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Drafting {
+    /// As sequences make them.
+    Sampled,
+    /// The most probable token, judged as the point mass that it is.
+    Argmax,
+    /// Sampled at another temperature, and judged by it: right, but fewer drafts are accepted.
+    AtTemperature(f32),
+    /// Sampled as they should be, but judged as if at another temperature: **wrong on purpose**.
+    JudgedAtTemperature(f32),
+    /// The most probable token, judged as if it had been sampled: **wrong on purpose**.
+    ArgmaxJudgedAsSampled,
+}
+
+/// What is tried: logits by the tokens before, and the parameters of speculation.
+pub struct Trial<'a> {
+    /// The target's logits after these tokens.
+    pub target: &'a dyn Fn(&[TokenId]) -> &'a [f32],
+    /// The draft's logits after these tokens.
+    pub draft: &'a dyn Fn(&[TokenId]) -> &'a [f32],
+    /// How tokens are chosen. With a seed, each draw has the next seed.
+    pub sampling: &'a SamplingParams,
+    /// Drafts in a round.
+    pub k: usize,
+    /// Whether a bonus token is drawn.
+    pub bonus: bool,
+    /// Tokens of an outcome, which are compared jointly: rounds run until there are as many.
+    pub length: usize,
+    /// Outcomes drawn.
+    pub draws: u64,
+    /// Base of the draws' random numbers.
+    pub entropy: u64,
+    /// How drafts are made.
+    pub drafting: Drafting,
+}
+
+/// What came of a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exactness {
+    /// The test of the outcomes' counts.
+    pub test: ChiSquare,
+    /// Tokens drafted.
+    pub drafted: u64,
+    /// Drafts accepted.
+    pub accepted: u64,
+    /// Drafts refused.
+    pub rejected: u64,
+    /// Index a: rounds with a accepted drafts.
+    pub accepted_lengths: [u64; MAX_DRAFT + 1],
+}
+
+/// Why a trial cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ExactnessError {
+    /// A parameter out of its range.
+    #[error(transparent)]
+    Param(#[from] ParamError),
+    /// Logits that cannot be sampled from.
+    #[error("logits after {after} tokens: {fault}")]
+    Logits {
+        /// Tokens before.
+        after: usize,
+        /// What is wrong.
+        fault: LogitsFault,
+    },
+    /// More outcomes than can be enumerated.
+    #[error("more than {most} outcomes of {length} tokens are possible")]
+    TooManyOutcomes {
+        /// Outcomes that can be.
+        most: usize,
+        /// Tokens of an outcome.
+        length: usize,
+    },
+}
+
+impl Trial<'_> {
+    /// Draws, enumerates, compares.
+    ///
+    /// # Errors
+    /// Parameters or logits that cannot be used, or too many possible outcomes.
+    pub fn run(&self) -> Result<Exactness, ExactnessError> {
+        self.sampling.validate()?;
+        if !(1..=MAX_DRAFT).contains(&self.k) {
+            return Err(ParamError::OutOfRange { field: "k", value: self.k as f64, expected: "from 1 to 16" }.into());
+        }
+        let mut cells: HashMap<Vec<TokenId>, (u64, f64)> = HashMap::new();
+        self.enumerate(&mut Vec::new(), 1.0, &mut cells)?;
+        let mut seen = Exactness {
+            test: ChiSquare { statistic: 0.0, freedom: 0, p_value: 1.0, impossible: 0 },
+            drafted: 0,
+            accepted: 0,
+            rejected: 0,
+            accepted_lengths: [0; MAX_DRAFT + 1],
+        };
+        let mut run = Run::new(self);
+        for draw in 0..self.draws {
+            run.outcome(draw, &mut seen)?;
+            let outcome = &run.tokens[..self.length];
+            match cells.get_mut(outcome) {
+                Some((count, _)) => *count += 1,
+                None => {
+                    cells.insert(outcome.to_vec(), (1, 0.0));
+                }
+            }
+        }
+        seen.test = ChiSquare::test(cells.values().copied());
+        Ok(seen)
+    }
+
+    /// Fills in the exact probability of every outcome that goes on from `before`.
+    fn enumerate(
+        &self,
+        before: &mut Vec<TokenId>,
+        probability: f64,
+        cells: &mut HashMap<Vec<TokenId>, (u64, f64)>,
+    ) -> Result<(), ExactnessError> {
+        if before.len() == self.length {
+            cells.insert(before.clone(), (0, probability));
+            return if cells.len() > MOST_OUTCOMES {
+                Err(ExactnessError::TooManyOutcomes { most: MOST_OUTCOMES, length: self.length })
+            } else {
+                Ok(())
+            };
+        }
+        for (token, p) in (0..).zip(distribution(self.sampling, (self.target)(before), before)) {
+            if p > 0.0 {
+                before.push(token);
+                self.enumerate(before, probability * p, cells)?;
+                before.pop();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The memory of a trial's draws.
+struct Run<'t, 'a> {
+    trial: &'t Trial<'a>,
+    sampler: Sampler,
+    other: Sampler, // the one of a drafting that is not as it should be
+    tokens: Vec<TokenId>,
+    drafts: Vec<Draft>,
+    prefix: Vec<TokenId>,
+}
+
+impl<'t, 'a> Run<'t, 'a> {
+    fn new(trial: &'t Trial<'a>) -> Self {
+        let mut other = trial.sampling.clone();
+        match trial.drafting {
+            Drafting::Sampled => {}
+            Drafting::AtTemperature(t) | Drafting::JudgedAtTemperature(t) => other.temperature = t,
+            Drafting::Argmax | Drafting::ArgmaxJudgedAsSampled => other.temperature = 0.0,
+        }
+        Run {
+            trial,
+            sampler: Sampler::new(trial.sampling, 0),
+            other: Sampler::new(&other, 0),
+            tokens: Vec::new(),
+            drafts: Vec::new(),
+            prefix: Vec::new(),
+        }
+    }
+
+    /// Runs rounds until there is an outcome.
+    fn outcome(&mut self, draw: u64, seen: &mut Exactness) -> Result<(), ExactnessError> {
+        let trial = self.trial;
+        let base = trial.sampling.seed.unwrap_or(trial.entropy).wrapping_add(draw);
+        self.sampler.reseed(base);
+        self.other.reseed(base);
+        self.tokens.clear();
+        let mut history = History::new(trial.sampling, &[]);
+        while self.tokens.len() < trial.length {
+            self.propose(&mut history);
+            let start = self.tokens.len();
+            let (tokens, prefix) = (&mut self.tokens, &self.prefix);
+            let rows = |i: usize| (trial.target)(&prefix[..start + i]);
+            let verdict =
+                accept(&mut self.sampler, &mut history, &self.drafts, trial.bonus, start, rows, |token, _, _| {
+                    tokens.push(token);
+                    true
+                });
+            let verdict = verdict.map_err(|(row, fault)| ExactnessError::Logits { after: start + row, fault })?;
+            seen.drafted += self.drafts.len() as u64;
+            seen.accepted += verdict.accepted as u64;
+            seen.rejected += u64::from(verdict.rejected);
+            seen.accepted_lengths[verdict.accepted] += 1;
+            self.sampler.recycle(&mut self.drafts);
+        }
+        Ok(())
+    }
+
+    /// Drafts k tokens after `tokens`; `prefix` then holds both.
+    fn propose(&mut self, history: &mut History) {
+        self.prefix.clone_from(&self.tokens);
+        for row in 0..self.trial.k {
+            let logits = (self.trial.draft)(&self.prefix);
+            let at = Place { pos: self.prefix.len(), row };
+            let (usual, other) = (&mut self.sampler, &mut self.other);
+            let draft = match self.trial.drafting {
+                Drafting::Sampled => usual.draft(logits, history, at, 0.0),
+                Drafting::Argmax | Drafting::AtTemperature(_) => other.draft(logits, history, at, 0.0),
+                Drafting::JudgedAtTemperature(_) => {
+                    let q = other.draft(logits, history, at, 0.0).and_then(|d| d.q);
+                    usual.draft(logits, history, at, 0.0).map(|d| Draft { q, ..d })
+                }
+                Drafting::ArgmaxJudgedAsSampled => {
+                    let q = usual.draft(logits, history, at, 0.0).and_then(|d| d.q);
+                    other.draft(logits, history, at, 0.0).map(|d| Draft { q, ..d })
+                }
+            };
+            let Some(draft) = draft else { return };
+            history.draft(draft.token);
+            self.prefix.push(draft.token);
+            self.drafts.push(draft);
+        }
+    }
+}
+
+/// The distribution of the next token by the definition of the transforms: in f64, with a full sort, sharing no code with the sampler.
+pub fn distribution(params: &SamplingParams, logits: &[f32], output: &[TokenId]) -> Vec<f64> {
+    let mut row: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
+    for (token, bias) in &params.logit_bias {
+        row[*token as usize] += f64::from(*bias);
+    }
+    for (token, logit) in row.iter_mut().enumerate() {
+        let count = output.iter().filter(|t| **t as usize == token).count();
+        if count > 0 {
+            let r = f64::from(params.repetition_penalty);
+            *logit = if *logit > 0.0 { *logit / r } else { *logit * r };
+            *logit -= f64::from(params.frequency_penalty) * count as f64 + f64::from(params.presence_penalty);
+        }
+    }
+    let mut order: Vec<usize> = (0..row.len()).filter(|i| row[*i] > f64::NEG_INFINITY).collect();
+    order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
+    let mut p = vec![0.0; row.len()];
+    let Some(first) = order.first().copied() else { return p };
+    if params.is_greedy() {
+        p[first] = 1.0;
+        return p;
+    }
+    if params.top_k > 0 {
+        order.truncate(params.top_k);
+    }
+    let weight = |i: usize| ((row[i] - row[first]) / f64::from(params.temperature)).exp();
+    let total: f64 = order.iter().map(|i| weight(*i)).sum();
+    if params.top_p < 1.0 {
+        let mut mass = 0.0;
+        let reached = order.iter().position(|i| {
+            mass += weight(*i);
+            mass >= f64::from(params.top_p) * total
+        });
+        order.truncate(reached.map_or(order.len(), |i| i + 1));
+    }
+    order.retain(|i| weight(*i) >= f64::from(params.min_p));
+    let left: f64 = order.iter().map(|i| weight(*i)).sum();
+    for i in order {
+        p[i] = weight(i) / left;
+    }
+    p
+}

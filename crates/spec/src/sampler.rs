@@ -145,6 +145,15 @@ impl Sampler {
         Ok(Verdict { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
     }
 
+    /// Starts over with another seed or entropy, whichever the rule uses.
+    pub(crate) fn reseed(&mut self, base: u64) {
+        match &mut self.rule {
+            Rule::Greedy => {}
+            Rule::Coupled { seed } => *seed = base,
+            Rule::Rejection { entropy } => *entropy = base,
+        }
+    }
+
     /// Takes back the memory of drafts that have been judged or dropped.
     pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
         self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
