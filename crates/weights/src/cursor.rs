@@ -63,13 +63,30 @@ impl<'a> Cursor<'a> {
     }
 
     /// A GGUF string: a u64 length, then as many bytes of UTF-8.
+    #[inline]
     pub(crate) fn string(&mut self, limit: u64, field: impl Display) -> Result<&'a str, WeightsError> {
+        // Vocabularies have hundreds of thousands of strings: the way without faults is short.
+        let rest = &self.bytes[self.pos..];
+        if let Some((len, rest)) = rest.split_first_chunk() {
+            let len = u64::from_le_bytes(*len);
+            if len <= limit && len <= rest.len() as u64 {
+                if let Ok(s) = std::str::from_utf8(&rest[..len as usize]) {
+                    self.pos += 8 + len as usize;
+                    return Ok(s);
+                }
+            }
+        }
+        self.string_fault(limit, &field)
+    }
+
+    #[cold]
+    fn string_fault(&mut self, limit: u64, field: &dyn Display) -> Result<&'a str, WeightsError> {
         let start = self.pos;
         let len = self.u64(format_args!("length of {field}"))?;
         if len > limit && len <= self.left() as u64 {
             return Err(WeightsError::TooLong { at: self.at(field, start), len, limit });
         }
-        let bytes = self.take(len, &field)?;
-        std::str::from_utf8(bytes).map_err(|e| WeightsError::Utf8 { at: self.at(&field, start + 8 + e.valid_up_to()) })
+        let bytes = self.take(len, field)?;
+        std::str::from_utf8(bytes).map_err(|e| WeightsError::Utf8 { at: self.at(field, start + 8 + e.valid_up_to()) })
     }
 }

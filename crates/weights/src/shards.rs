@@ -50,8 +50,11 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
         all.push(&file, gguf, bytes)?;
     }
     let metadata = all.metadata.expect("count is above 1, so a first shard was read");
-    if metadata.has(TENSORS) {
-        expect(&metadata, TENSORS, all.tensors.len() as u64)?;
+    if let Some(expected) = metadata.u64(TENSORS)? {
+        let found = all.tensors.len() as u64;
+        if found != expected {
+            return Err(WeightsError::ShardMismatch { at: metadata.at(TENSORS), expected, found });
+        }
     }
     Checkpoint::new(path, Source::Gguf(metadata), all.files, all.tensors, HashMap::new())
 }
