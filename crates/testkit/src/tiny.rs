@@ -337,9 +337,11 @@ impl TinyModel {
             out.push(Weight { gguf, folder, shape: shape.to_vec(), values, role });
         };
         let (dim, ffn, q, kv) = (d.dim, d.ffn, d.heads * d.head_dim, d.kv_heads * d.head_dim);
-        let embedding = 0.3;
-        // The residual stream ends about this many times as large as the embedding it began with.
-        let growth = 6.0;
+        // With final norms of about 1, logits have this standard deviation.
+        let embedding = 2.0 / (dim as f32).sqrt();
+        // The residual stream ends about this many times as large as the embedding it began with: less, and a tied head
+        // would answer every token with itself.
+        let growth = (dim as f32).sqrt();
         let total: f32 = (0..d.layers).map(|l| self.decay.powi(2 * l as i32)).sum::<f32>() * 2.0;
         let start = embedding * if gemma { (dim as f32).sqrt() } else { 1.0 };
         // Folders of Gemma store norms less 1.
