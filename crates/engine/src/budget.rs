@@ -1,7 +1,7 @@
 //! How much KV cache a request may come to need. It is set aside at admission, so that no step runs out of pages.
 
 use selfspec_model::Backend;
-use selfspec_spec::{DraftLen, DrafterChoice, SpeculationParams};
+use selfspec_spec::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
 
 use crate::error::EngineError;
 
@@ -29,7 +29,7 @@ fn draft_room(speculation: &SpeculationParams) -> usize {
     match (&speculation.drafter, speculation.draft_len) {
         (DrafterChoice::Off, _) => 0,
         (_, DraftLen::Fixed(k)) => k,
-        (_, DraftLen::Adaptive) => selfspec_spec::MAX_ADAPTIVE_DRAFT_LEN,
+        (_, DraftLen::Adaptive) => MAX_DRAFT,
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn plain() -> SpeculationParams {
-        SpeculationParams { drafter: DrafterChoice::Off, ..SpeculationParams::default() }
+        SpeculationParams::off()
     }
 
     #[test]

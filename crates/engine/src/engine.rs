@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use selfspec_kernels::Isa;
-use selfspec_model::{Backend, TokenId};
-use selfspec_spec::{DrafterChoice, SequenceParams};
+use selfspec_model::{Backend, SeqId, TokenId};
+use selfspec_spec::{Sequence, SequenceParams, SpecError};
 use selfspec_text::{ChatTemplate, Tokenizer};
 
 use crate::budget::Shape;
@@ -23,6 +23,9 @@ use crate::options::EngineOptions;
 use crate::output::Output;
 use crate::request::{Prompt, Request};
 use crate::worker::{Command, Rebuild, Worker, panic_message};
+
+/// The sequence id of a request that waits; it gets its own at admission.
+const UNPLACED: SeqId = SeqId(u32::MAX);
 
 /// A running model. One thread owns the backend; the handle can be shared between threads, and any number of requests can
 /// be under way. Dropping it ends them with [`EngineError::Stopped`] and joins the thread.
@@ -133,14 +136,8 @@ impl Engine {
         if !request.stop.is_empty() && self.text.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer);
         }
-        if let DrafterChoice::LayerSkip(plan) = &request.speculation.drafter
-            && plan.n_layers() != self.shape.n_layers
-        {
-            let why = format!("layers {plan} of {} do not fit a model of {}", plan.n_layers(), self.shape.n_layers);
-            return Err(invalid("drafter", why));
-        }
-        request.sampling.validate()?;
         let prompt = self.encode(&request.prompt)?;
+        request.speculation.validate(self.shape.n_layers).map_err(SpecError::from)?;
         let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
         let mut eos = request.stop_tokens;
         if !request.ignore_eos {
@@ -149,22 +146,19 @@ impl Engine {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (events, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job {
-            params: SequenceParams {
-                prompt,
-                sampling: request.sampling,
-                speculation: request.speculation,
-                max_tokens: grant.max_tokens,
-                eos,
-                logprobs: request.logprobs,
-                entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-            },
-            shape: self.shape,
-            grant,
-            output: Output::new(self.text.tokenizer.clone(), request.stop, events),
-            cancelled: cancelled.clone(),
-            submitted: Instant::now(),
+        let params = SequenceParams {
+            prompt,
+            sampling: request.sampling,
+            speculation: request.speculation,
+            max_tokens: grant.max_tokens,
+            eos,
+            logprobs: request.logprobs,
+            entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
+        let sequence = Sequence::new(UNPLACED, params, self.shape.n_layers, self.shape.vocab, self.shape.context())?;
+        let output = Output::new(self.text.tokenizer.clone(), request.stop, events);
+        let (pages, submitted) = (grant.pages, Instant::now());
+        let job = Job { sequence, pages, output, cancelled: cancelled.clone(), submitted };
         Ok((job, Generation::new(receiver, cancelled)))
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use selfspec_model::TokenId;
-use selfspec_spec::{SpecStats, TokenLogprob};
+use selfspec_spec::{RoundTrace, SpecStats, TokenLogprob};
 
 use crate::error::EngineError;
 
@@ -51,6 +51,16 @@ pub enum FinishReason {
     Cancelled,
 }
 
+impl From<selfspec_spec::FinishReason> for FinishReason {
+    fn from(reason: selfspec_spec::FinishReason) -> Self {
+        match reason {
+            selfspec_spec::FinishReason::Stop => FinishReason::Stop,
+            selfspec_spec::FinishReason::Length => FinishReason::Length,
+            selfspec_spec::FinishReason::Context => FinishReason::Context,
+        }
+    }
+}
+
 impl fmt::Display for FinishReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -77,8 +87,11 @@ pub struct Summary {
     pub prompt_s: f64,
     /// Seconds from the first token to the last.
     pub predicted_s: f64,
-    /// What speculation did.
+    /// What speculation did. Its counts are of whole rounds: tokens that a round accepted after a stop string are in them and
+    /// nowhere else.
     pub stats: SpecStats,
+    /// The latest rounds, oldest first, if the request asked for a trace.
+    pub trace: Vec<RoundTrace>,
     /// The tokens generated.
     pub token_ids: Vec<TokenId>,
     /// The text generated: the token events' texts joined.

@@ -1,22 +1,22 @@
 //! One request inside the engine: waiting as a [`Job`], then [`Live`].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use selfspec_model::{Backend, Row, SeqId, StepOutput};
-use selfspec_spec::{Committed, CostModel, Sequence, SequenceParams, SpecStats};
+use selfspec_spec::{Committed, CostModel, Sequence, SpecStats};
 
-use crate::budget::{Grant, Shape};
 use crate::error::EngineError;
 use crate::event::{Event, FinishReason, Summary};
 use crate::output::Output;
+use crate::worker::panic_message;
 
 /// A request that waits, checked and ready.
 pub(crate) struct Job {
-    pub(crate) params: SequenceParams,
-    pub(crate) shape: Shape,
-    pub(crate) grant: Grant,
+    pub(crate) sequence: Sequence,
+    pub(crate) pages: usize,
     pub(crate) output: Output,
     pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) submitted: Instant,
@@ -24,7 +24,7 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn pages(&self) -> usize {
-        self.grant.pages
+        self.pages
     }
 
     pub(crate) fn cancelled(&self) -> bool {
@@ -40,12 +40,13 @@ impl Job {
     pub(crate) fn cancel(self) {
         self.output.send(Event::Done(Summary {
             finish_reason: FinishReason::Cancelled,
-            prompt_tokens: self.params.prompt.len(),
+            prompt_tokens: self.sequence.prompt_len(),
             completion_tokens: 0,
             queued_s: self.submitted.elapsed().as_secs_f64(),
             prompt_s: 0.0,
             predicted_s: 0.0,
             stats: SpecStats::default(),
+            trace: Vec::new(),
             token_ids: Vec::new(),
             text: String::new(),
         }));
@@ -59,7 +60,6 @@ pub(crate) struct Live {
     pages: usize,
     output: Output,
     cancelled: Arc<AtomicBool>,
-    prompt_tokens: usize,
     submitted: Instant,
     admitted: Instant,
     first_token: Option<Instant>,
@@ -69,34 +69,24 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Gives the job a sequence; `None` if it failed, which its consumer has been told.
-    pub(crate) fn admit(job: Job, backend: &mut dyn Backend) -> Option<Live> {
+    /// Gives the job a sequence of the backend.
+    pub(crate) fn admit(job: Job, backend: &mut dyn Backend) -> Live {
         let seq = backend.create();
-        let prompt_tokens = job.params.prompt.len();
-        let shape = job.shape;
-        match Sequence::new(seq, job.params, shape.n_layers, shape.vocab, shape.context()) {
-            Ok(sequence) => {
-                job.output.send(Event::Prompt { tokens: prompt_tokens });
-                Some(Live {
-                    seq,
-                    sequence,
-                    pages: job.grant.pages,
-                    output: job.output,
-                    cancelled: job.cancelled,
-                    prompt_tokens,
-                    submitted: job.submitted,
-                    admitted: Instant::now(),
-                    first_token: None,
-                    last_token: None,
-                    rows: 0,
-                    end: None,
-                })
-            }
-            Err(error) => {
-                backend.free(seq);
-                job.output.send(Event::Failed(error.into()));
-                None
-            }
+        let mut sequence = job.sequence;
+        sequence.preempted(seq, 0);
+        job.output.send(Event::Prompt { tokens: sequence.prompt_len() });
+        Live {
+            seq,
+            sequence,
+            pages: job.pages,
+            output: job.output,
+            cancelled: job.cancelled,
+            submitted: job.submitted,
+            admitted: Instant::now(),
+            first_token: None,
+            last_token: None,
+            rows: 0,
+            end: None,
         }
     }
 
@@ -117,16 +107,19 @@ impl Live {
         self.first_token.is_none()
     }
 
-    /// Appends the rows it wants in the next step, at most `prefill` of them from the prompt.
+    /// Appends the rows it wants in the next step, at most `prefill` of them from the prompt. None if it has failed.
     pub(crate) fn rows(&mut self, prefill: usize, costs: &CostModel, rows: &mut Vec<Row>) {
         let before = rows.len();
-        self.sequence.rows(prefill, costs, rows);
-        self.rows = rows.len() - before;
-    }
-
-    /// Whether it has rows in the step at hand.
-    pub(crate) fn has_rows(&self) -> bool {
-        self.rows > 0
+        let asked = catch_unwind(AssertUnwindSafe(|| self.sequence.rows(prefill, costs, rows)));
+        self.rows = rows.len().saturating_sub(before);
+        let message = match asked {
+            Ok(()) if self.rows > 0 => return,
+            // It would never end.
+            Ok(()) => "a sequence asked for no rows".to_owned(),
+            Err(panic) => panic_message(&*panic),
+        };
+        rows.truncate(before);
+        self.fail(EngineError::Panic { message });
     }
 
     /// How many of its rows in the step want logits.
@@ -142,8 +135,11 @@ impl Live {
         first: usize,
         committed: &mut Vec<Committed>,
     ) {
-        if let Err(error) = self.sequence.absorb(backend, output, first, committed) {
-            return self.fail(error.into());
+        let absorbed = catch_unwind(AssertUnwindSafe(|| self.sequence.absorb(backend, output, first, committed)));
+        match absorbed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return self.fail(error.into()),
+            Err(panic) => return self.fail(EngineError::Panic { message: panic_message(&*panic) }),
         }
         if !committed.is_empty() {
             let now = Instant::now();
@@ -196,12 +192,13 @@ impl Live {
         let seconds = |from: Instant, to: Option<Instant>| to.map_or(0.0, |to| to.duration_since(from).as_secs_f64());
         Summary {
             finish_reason,
-            prompt_tokens: self.prompt_tokens,
+            prompt_tokens: self.sequence.prompt_len(),
             completion_tokens: token_ids.len(),
             queued_s: seconds(self.submitted, Some(self.admitted)),
             prompt_s: seconds(self.admitted, Some(self.first_token.unwrap_or_else(Instant::now))),
             predicted_s: self.first_token.map_or(0.0, |first| seconds(first, self.last_token)),
             stats: self.sequence.stats().clone(),
+            trace: self.sequence.trace().copied().collect(),
             token_ids,
             text,
         }

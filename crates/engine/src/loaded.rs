@@ -80,7 +80,8 @@ impl Loaded {
     /// How the options come out for this model.
     pub(crate) fn cpu_options(&self, options: &EngineOptions) -> Result<CpuOptions, EngineError> {
         let isa = match options.isa {
-            Some(isa) => isa,
+            // Parsing refuses a set that this processor lacks.
+            Some(isa) => isa.to_string().parse()?,
             None => selfspec_kernels::Isa::detect()?,
         };
         let context = options.context.unwrap_or(self.info.context).min(self.info.context);
@@ -116,12 +117,9 @@ impl TextSide {
         eos.extend(vocabulary.eos);
         eos.sort_unstable();
         eos.dedup();
-        let spelled = |id: Option<TokenId>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default().to_owned();
-        let bos_text = spelled(tokenizer.bos());
-        let eos_text = spelled(tokenizer.eos_ids().first().copied());
         let (mut template, mut template_fault) = (None, None);
         if let Some(source) = vocabulary.template {
-            match ChatTemplate::new(&source, &bos_text, &eos_text) {
+            match tokenizer.chat_template(&source) {
                 Ok(ready) => template = Some(Arc::new(ready)),
                 Err(error) => {
                     tracing::warn!(%error, "the model's chat template cannot be used");

@@ -142,9 +142,7 @@ impl Worker {
             }
             match (self.queue.pop_front(), &self.broken) {
                 (Some(Command::Submit(job)), None) => {
-                    if let Some(live) = Live::admit(*job, &mut *self.backend) {
-                        self.live.push(live);
-                    }
+                    self.live.push(Live::admit(*job, &mut *self.backend));
                 }
                 (Some(Command::Submit(job)), Some(message)) => {
                     job.refuse(EngineError::Panic { message: message.clone() });
@@ -197,12 +195,7 @@ impl Worker {
                 live.rows(1, &self.costs, &mut self.rows);
             }
         }
-        // A sequence without rows would never end.
-        let backend = &mut *self.backend;
-        for live in self.live.extract_if(.., |live| !live.has_rows()) {
-            let message = "a sequence asked for no rows".to_owned();
-            live.end(backend, Event::Failed(EngineError::Panic { message }));
-        }
+        self.let_end();
     }
 
     /// Gives every sequence its part of the step's output.
@@ -212,12 +205,15 @@ impl Worker {
         for live in &mut self.live {
             self.committed.clear();
             let wanted = live.wanted(&self.rows);
-            let absorb = AssertUnwindSafe(|| live.absorb(backend, &self.output, first, &mut self.committed));
-            if let Err(panic) = catch_unwind(absorb) {
-                live.fail(EngineError::Panic { message: panic_message(&*panic) });
-            }
+            live.absorb(backend, &self.output, first, &mut self.committed);
             first += wanted;
         }
+        self.let_end();
+    }
+
+    /// Frees the sequences that have finished or failed, and tells their consumers.
+    fn let_end(&mut self) {
+        let backend = &mut *self.backend;
         for live in self.live.extract_if(.., |live| live.ended()) {
             self.counters.tokens(live.tokens());
             live.finish(backend);

@@ -1,0 +1,321 @@
+//! Backends whose output is known, and backends that fail on purpose.
+#![allow(dead_code)] // each test file uses its own part
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use selfspec_engine::{
+    Backend, BackendError, DraftLen, DrafterChoice, Engine, EngineOptions, Event, Generation, LayerPlan, Prompt, Request, Row, SeqId,
+    SpeculationParams, StepOutput, Summary, TokenEvent, TokenId, Tokenizer,
+};
+use selfspec_testkit::Vocab;
+use selfspec_text::GgufVocab;
+
+/// The byte-level tokenizer of the test kit: tokens 0..256 are bytes in an order of their own, then merges, then control tokens.
+pub fn tokenizer() -> Arc<Tokenizer> {
+    let v = Vocab::byte_level();
+    let vocab = GgufVocab {
+        model: v.model.to_owned(),
+        pre: Some(v.pre.to_owned()),
+        tokens: v.tokens,
+        scores: v.scores,
+        token_types: v.types,
+        merges: v.merges,
+        bos: Some(v.bos),
+        eos: Some(v.eos),
+        add_bos: Some(v.add_bos),
+        ..GgufVocab::default()
+    };
+    Arc::new(Tokenizer::from_gguf(vocab).expect("the test kit's vocabulary is sound"))
+}
+
+/// The tokens of a text, one a byte, so that a character's bytes are apart.
+pub fn bytes_of(tokenizer: &Tokenizer, text: &str) -> Vec<TokenId> {
+    let token = |byte: u8| (0..256).find(|id| tokenizer.bytes(*id) == Some(&[byte])).expect("every byte has a token");
+    text.bytes().map(token).collect()
+}
+
+pub const LAYERS: usize = 4;
+
+/// A model that says a script, whatever the prompt: the token after position `p` is `script[p]`, and the script's end repeats. With
+/// some layers skipped it is wrong at every position whose number leaves 2 when divided by 5, so that rounds accept 0 to 4 drafts
+/// and reject others.
+pub struct Scripted {
+    pub script: Vec<TokenId>,
+    pub vocab: usize,
+    pub context: usize,
+    pub pages: usize,
+    lens: HashMap<SeqId, (usize, usize)>, // (committed, written)
+    next: u32,
+}
+
+pub const PAGE: usize = 16;
+
+impl Scripted {
+    pub fn new(script: Vec<TokenId>, vocab: usize) -> Self {
+        Scripted { script, vocab, context: 512, pages: 256, lens: HashMap::new(), next: 0 }
+    }
+
+    fn used(&self) -> usize {
+        self.lens.values().map(|(_, written)| written.div_ceil(PAGE)).sum()
+    }
+}
+
+impl Backend for Scripted {
+    fn n_layers(&self) -> usize {
+        LAYERS
+    }
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+    fn context(&self) -> usize {
+        self.context
+    }
+    fn page_positions(&self) -> usize {
+        PAGE
+    }
+    fn free_pages(&self) -> usize {
+        self.pages - self.used()
+    }
+    fn total_pages(&self) -> usize {
+        self.pages
+    }
+    fn create(&mut self) -> SeqId {
+        self.next += 1;
+        self.lens.insert(SeqId(self.next), (0, 0));
+        SeqId(self.next)
+    }
+    fn fork(&mut self, seq: SeqId, _len: usize) -> Result<SeqId, BackendError> {
+        Err(BackendError::UnknownSequence(seq))
+    }
+    fn free(&mut self, seq: SeqId) {
+        self.lens.remove(&seq);
+    }
+    fn kv_len(&self, seq: SeqId) -> Result<usize, BackendError> {
+        self.lens.get(&seq).map(|l| l.0).ok_or(BackendError::UnknownSequence(seq))
+    }
+    fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
+        let lens = self.lens.get_mut(&seq).ok_or(BackendError::UnknownSequence(seq))?;
+        if len > lens.1 {
+            return Err(BackendError::BadRow { seq, pos: len, why: "not computed" });
+        }
+        *lens = (len, len);
+        Ok(())
+    }
+    fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
+        out.clear();
+        for row in rows {
+            let pos = row.pos;
+            if !self.lens.contains_key(&row.seq) {
+                return Err(BackendError::UnknownSequence(row.seq));
+            }
+            if pos >= self.context {
+                return Err(BackendError::BeyondContext { pos, context: self.context });
+            }
+            let lens = self.lens.get_mut(&row.seq).expect("checked above");
+            if pos > lens.1 || pos < lens.0 {
+                return Err(BackendError::BadRow { seq: row.seq, pos, why: "a gap, or committed" });
+            }
+            lens.1 = lens.1.max(pos + 1);
+            if row.logits {
+                let mut logits = vec![0.0; self.vocab];
+                let said = self.script[pos.min(self.script.len() - 1)];
+                let wrong = !row.plan.is_full() && pos % 5 == 2;
+                logits[(said as usize + usize::from(wrong)) % self.vocab] = 9.0;
+                out.push(&logits);
+            }
+            out.layer_rows += row.plan.cost_layers() as u64;
+        }
+        match self.used() > self.pages {
+            true => Err(BackendError::KvFull { wanted: self.used() - self.pages, free: 0 }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a [`Faulty`] backend does wrong, and what it has seen; shared with the test.
+#[derive(Default)]
+pub struct Faults {
+    /// Panic in the step that is this many from now; 0 never.
+    pub panic_in: AtomicUsize,
+    /// Lose a page with the panic: a sequence stays for ever.
+    pub lose_a_page: AtomicBool,
+    /// Steps wait while this is set.
+    pub hold: AtomicBool,
+    pub steps: AtomicUsize,
+    /// Most rows of one step.
+    pub most_rows: AtomicUsize,
+    /// Most sequences in one step.
+    pub most_seqs: AtomicUsize,
+    pub dropped: AtomicBool,
+}
+
+/// A prompt that holds this token makes its sequence's logits NaN.
+pub const NAN: TokenId = 7;
+/// A prompt that holds this token is refused by the backend.
+pub const BAD: TokenId = 8;
+
+/// A backend that fails on purpose.
+pub struct Faulty<B> {
+    pub inner: B,
+    pub faults: Arc<Faults>,
+    nan: HashSet<SeqId>,
+}
+
+impl<B> Faulty<B> {
+    pub fn new(inner: B, faults: &Arc<Faults>) -> Self {
+        Faulty { inner, faults: faults.clone(), nan: HashSet::new() }
+    }
+}
+
+impl<B> Drop for Faulty<B> {
+    fn drop(&mut self) {
+        self.faults.dropped.store(true, Ordering::SeqCst);
+    }
+}
+
+impl<B: Backend> Backend for Faulty<B> {
+    fn n_layers(&self) -> usize {
+        self.inner.n_layers()
+    }
+    fn vocab(&self) -> usize {
+        self.inner.vocab()
+    }
+    fn context(&self) -> usize {
+        self.inner.context()
+    }
+    fn page_positions(&self) -> usize {
+        self.inner.page_positions()
+    }
+    fn free_pages(&self) -> usize {
+        self.inner.free_pages()
+    }
+    fn total_pages(&self) -> usize {
+        self.inner.total_pages()
+    }
+    fn create(&mut self) -> SeqId {
+        self.inner.create()
+    }
+    fn fork(&mut self, seq: SeqId, len: usize) -> Result<SeqId, BackendError> {
+        self.inner.fork(seq, len)
+    }
+    fn free(&mut self, seq: SeqId) {
+        self.nan.remove(&seq);
+        if !self.faults.lose_a_page.swap(false, Ordering::SeqCst) {
+            self.inner.free(seq);
+        }
+    }
+    fn kv_len(&self, seq: SeqId) -> Result<usize, BackendError> {
+        self.inner.kv_len(seq)
+    }
+    fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
+        self.inner.set_len(seq, len)
+    }
+    fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
+        while self.faults.hold.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.faults.steps.fetch_add(1, Ordering::SeqCst);
+        self.faults.most_rows.fetch_max(rows.len(), Ordering::SeqCst);
+        let seqs: HashSet<SeqId> = rows.iter().map(|r| r.seq).collect();
+        self.faults.most_seqs.fetch_max(seqs.len(), Ordering::SeqCst);
+        match self.faults.panic_in.load(Ordering::SeqCst) {
+            0 => {}
+            1 => {
+                self.faults.panic_in.store(0, Ordering::SeqCst);
+                panic!("a worker fell over");
+            }
+            n => self.faults.panic_in.store(n - 1, Ordering::SeqCst),
+        }
+        if let Some(row) = rows.iter().find(|r| r.token == BAD) {
+            return Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why: "refused on purpose" });
+        }
+        self.nan.extend(rows.iter().filter(|r| r.token == NAN).map(|r| r.seq));
+        let mut sound = StepOutput::new(self.vocab());
+        self.inner.step(rows, &mut sound)?;
+        out.clear();
+        out.layer_rows = sound.layer_rows;
+        for (i, row) in rows.iter().filter(|r| r.logits).enumerate() {
+            let mut logits = sound.logits(i).to_vec();
+            if self.nan.contains(&row.seq) {
+                logits[3] = f32::NAN;
+            }
+            out.push(&logits);
+        }
+        Ok(())
+    }
+}
+
+pub fn engine(backend: impl Backend + 'static, tokenizer: Option<Arc<Tokenizer>>) -> Engine {
+    engine_with(backend, tokenizer, &EngineOptions::default())
+}
+
+pub fn engine_with(backend: impl Backend + 'static, tokenizer: Option<Arc<Tokenizer>>, options: &EngineOptions) -> Engine {
+    Engine::with_backend(Box::new(backend), tokenizer, None, options).expect("a thread can be started")
+}
+
+/// A greedy request for `max_tokens` tokens, without speculation.
+pub fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
+    let mut request = Request::new(Prompt::Tokens(prompt.to_vec()));
+    request.max_tokens = Some(max_tokens);
+    request.speculation = SpeculationParams::off();
+    request
+}
+
+/// Layer skip after `exit` layers of [`LAYERS`] or more, `k` drafts a round, never turned off.
+pub fn layer_skip(n_layers: usize, exit: usize, k: usize) -> SpeculationParams {
+    SpeculationParams {
+        drafter: DrafterChoice::LayerSkip(LayerPlan::exit(n_layers, exit).expect("a plan")),
+        draft_len: DraftLen::Fixed(k),
+        always: true,
+        ..SpeculationParams::default()
+    }
+}
+
+pub fn prompt_lookup(k: usize) -> SpeculationParams {
+    SpeculationParams {
+        drafter: DrafterChoice::PromptLookup,
+        draft_len: DraftLen::Fixed(k),
+        always: true,
+        ..SpeculationParams::default()
+    }
+}
+
+/// Everything a request gave.
+#[derive(Debug)]
+pub struct Answer {
+    pub tokens: Vec<TokenEvent>,
+    pub summary: Summary,
+}
+
+impl Answer {
+    /// The parts that must not depend on speculation, batch or chunks, and agree with each other.
+    pub fn said(&self) -> (Vec<TokenId>, String, selfspec_engine::FinishReason, usize) {
+        let ids: Vec<TokenId> = self.tokens.iter().map(|t| t.id).collect();
+        let text: String = self.tokens.iter().map(|t| t.text.as_str()).collect();
+        assert_eq!(ids, self.summary.token_ids, "events and summary agree");
+        assert_eq!(text, self.summary.text, "events and summary agree");
+        assert_eq!(ids.len(), self.summary.completion_tokens, "usage is what was delivered");
+        (ids, text, self.summary.finish_reason, self.summary.prompt_tokens)
+    }
+}
+
+/// Reads a generation to its end.
+pub fn collect(generation: Generation) -> Result<Answer, selfspec_engine::EngineError> {
+    let mut tokens = Vec::new();
+    for event in generation {
+        match event {
+            Event::Prompt { .. } => assert!(tokens.is_empty(), "the prompt comes first"),
+            Event::Token(token) => tokens.push(token),
+            Event::Done(summary) => return Ok(Answer { tokens, summary }),
+            Event::Failed(error) => return Err(error),
+        }
+    }
+    panic!("a stream ends with Done or Failed")
+}
+
+/// Submits and reads to the end.
+pub fn answer(engine: &Engine, request: Request) -> Answer {
+    collect(engine.submit(request).expect("accepted")).expect("answered")
+}

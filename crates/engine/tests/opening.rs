@@ -1,0 +1,174 @@
+//! Models on disk: what is read beside the weights.
+mod common;
+
+use std::path::Path;
+
+use common::*;
+use selfspec_engine::measure::{pass_times, prefill_rows_s};
+use selfspec_engine::{
+    Engine, EngineError, EngineOptions, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Prompt, Request,
+};
+use selfspec_testkit::{Family, TinyModel};
+
+fn options() -> EngineOptions {
+    EngineOptions { threads: Some(2), ..EngineOptions::default() }
+}
+
+fn chat() -> Prompt {
+    Prompt::Chat(vec![Message::new("user", "hello <|im_end|> there")])
+}
+
+#[test]
+fn a_gguf_file_gives_tokenizer_template_and_end_tokens() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    let model = TinyModel::new(Family::Llama);
+    model.gguf().write(&path);
+    let engine = Engine::open(&path, &options()).expect("opens");
+    let tokenizer = engine.tokenizer().expect("there is one");
+    assert_eq!(tokenizer.vocab_size(), model.vocab.len());
+    assert!(engine.eos().contains(&model.vocab.eos));
+    assert!(engine.chat_template().is_some());
+    let tokens = engine.encode(&chat()).expect("rendered");
+    let end = model.vocab.id("<|im_end|>");
+    assert_eq!(tokens.iter().filter(|t| **t == end).count(), 1, "what the user spells stays text");
+    assert_eq!(tokens[0], model.vocab.id("<|im_start|>"));
+    let got = answer(&engine, Request { max_tokens: Some(9), ignore_eos: true, ..Request::new(chat()) });
+    assert_eq!((got.summary.prompt_tokens, got.said().0.len()), (tokens.len(), 9));
+    let (text, ids) = (got.said().1, got.said().0);
+    assert_eq!(text, tokenizer.decode(&ids));
+}
+
+#[test]
+fn a_folder_and_a_file_of_one_model_say_the_same() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = TinyModel::new(Family::Qwen3);
+    let file = dir.path().join("tiny.gguf");
+    model.gguf().write(&file);
+    model.folder().write(&dir.path().join("tiny"));
+    let ask = |path: &Path| {
+        let engine = Engine::open(path, &options()).expect("opens");
+        let request = Request { max_tokens: Some(12), ignore_eos: true, ..Request::new(chat()) };
+        (engine.encode(&chat()).expect("rendered"), answer(&engine, request).said(), engine.eos().to_vec())
+    };
+    assert_eq!(ask(&file), ask(&dir.path().join("tiny")));
+}
+
+#[test]
+fn end_tokens_come_from_the_generation_config_too_and_the_template_from_its_own_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = TinyModel::new(Family::Llama);
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("written");
+    model.folder().write(dir.path());
+    write("generation_config.json", r#"{"eos_token_id": [3, 5]}"#);
+    write("chat_template.jinja", "{% for m in messages %}[{{ m.content }}]{% endfor %}");
+    let engine = Engine::open(dir.path(), &options()).expect("opens");
+    assert!([3, 5, model.vocab.eos].iter().all(|id| engine.eos().contains(id)), "{:?}", engine.eos());
+    let tokens = engine.encode(&Prompt::Chat(vec![Message::new("user", "hi")])).expect("rendered");
+    assert_eq!(engine.tokenizer().expect("there").decode(&tokens), "[hi]");
+
+    write("generation_config.json", r#"{"eos_token_id": -1}"#);
+    let error = Engine::open(dir.path(), &options()).err().expect("refused").to_string();
+    assert!(error.ends_with("generation_config.json: eos_token_id: -1 is not a token id"), "{error}");
+    write("generation_config.json", "{");
+    let error = Engine::open(dir.path(), &options()).err().expect("refused").to_string();
+    assert!(error.contains("generation_config.json: not JSON: "), "{error}");
+}
+
+#[test]
+fn a_template_that_is_missing_or_broken_is_an_error_only_for_chats() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = TinyModel::new(Family::Llama);
+    let path = dir.path().join("tiny.gguf");
+    let mut without = model.gguf();
+    without.metadata.retain(|(key, _)| key != "tokenizer.chat_template");
+    without.write(&path);
+    let engine = Engine::open(&path, &options()).expect("opens");
+    assert!(matches!(engine.encode(&chat()), Err(EngineError::NoChatTemplate)));
+    assert!(!engine.info().chat_template);
+    without.metadata("tokenizer.chat_template", "{% for %}").write(&path);
+    let engine = Engine::open(&path, &options()).expect("opens");
+    let error = engine.encode(&chat()).expect_err("broken");
+    assert!(matches!(error, EngineError::BadChatTemplate { .. }), "{error}");
+    assert!(!engine.encode(&Prompt::Text("plain text works".to_owned())).expect("it does").is_empty());
+}
+
+#[test]
+fn info_is_read_without_loading_and_agrees_with_the_model_in_memory() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for family in Family::ALL {
+        let path = dir.path().join(format!("{}.gguf", family.name()));
+        let model = TinyModel::new(family);
+        model.gguf().write(&path);
+        let info = ModelInfo::read(&path).expect("sound");
+        let loaded = Loaded::open(&path, Some(1)).expect("sound");
+        let d = model.dims();
+        assert_eq!(info.architecture, family.name());
+        assert_eq!((info.n_layers, info.dim, info.heads, info.head_dim), (d.layers, d.dim, d.heads, d.head_dim));
+        assert_eq!((info.kv_heads, info.ffn_dim, info.context), (d.kv_heads, d.ffn, d.context));
+        assert_eq!(info.vocab, model.vocab.len());
+        assert_eq!(info.kv_bytes_per_position, d.layers * d.kv_heads * d.head_dim * 4);
+        assert_eq!(info.file_bytes, std::fs::metadata(&path).expect("there").len());
+        assert_eq!(info.tensor_types.len(), 1, "{:?}", info.tensor_types);
+        assert_eq!(info.tensor_types[0].name, "F32");
+        assert_eq!(info.parameters * 4, info.weight_bytes);
+        assert!(info.memory_bytes(100) == info.weight_bytes + 100 * info.kv_bytes_per_position as u64);
+        assert_eq!(ModelInfo { weight_bytes: info.weight_bytes, ..loaded.info().clone() }, info);
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let missing = dir.path().join("nothing.gguf");
+    let error = Engine::open(&missing, &options()).err().expect("refused").to_string();
+    assert!(error.contains("nothing.gguf"), "{error}");
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(Family::Llama).gguf().write(&path);
+    let loaded = Loaded::open(&path, Some(1)).expect("sound");
+    let refused = |options: EngineOptions| Engine::open_with(&loaded, &options).err().expect("refused").to_string();
+    assert_eq!(refused(EngineOptions { context: Some(0), ..options() }), "context: 0 positions hold nothing");
+    let error = refused(EngineOptions { kv_bytes: Some(10), ..options() });
+    assert!(error.starts_with("kv_bytes: 10 bytes hold no position of "), "{error}");
+}
+
+#[test]
+fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(Family::Llama).gguf().write(&path);
+    let engine = Engine::open(&path, &options()).expect("opens");
+    let full = LayerPlan::full(4);
+    let plan = LayerPlan::exit(4, 1).expect("a plan");
+    let measure = MeasureOptions {
+        context: 40,
+        rows: vec![1, 2, 5],
+        plans: vec![plan.clone(), full.clone()],
+        repetitions: 3,
+        prefill: 50,
+        prefill_chunk: 16,
+    };
+    let got = engine.measure(&measure).expect("fits");
+    assert_eq!(got.passes.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 2, 5]);
+    assert!(got.passes.iter().all(|p| p.1 > 0.0) && got.drafts.iter().all(|d| d.1 > 0.0));
+    assert_eq!(got.b(1), Some(1.0));
+    assert_eq!((got.b(3), got.c(&LayerPlan::exit(4, 2).expect("a plan"))), (None, None));
+    assert!(got.c(&plan).expect("measured") > 0.0 && got.prefill_rows_s.expect("measured") > 0.0);
+    assert!(got.read_bytes_s.expect("measured") > 0.0 && got.bound_share().expect("all there") > 0.0);
+    let loaded = engine.loaded().expect("opened on a model");
+    let kv = |layers: u64| layers * 40 * engine.info().kv_bytes_per_position as u64 / 4;
+    let weights = |plan: &LayerPlan| loaded.pass_bytes(plan, 0);
+    assert_eq!(got.pass_bytes, Some(weights(&full) + kv(4)));
+    assert_eq!(loaded.pass_bytes(&plan, 40), weights(&plan) + kv(1));
+    assert!(weights(&plan) < weights(&full));
+    let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
+    assert_eq!(free, total);
+    let error = engine.measure(&MeasureOptions { context: 1 << 30, ..measure.clone() }).expect_err("too long");
+    assert!(matches!(error, EngineError::Backend(_)), "{error}");
+    let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
+    assert_eq!(free, total, "also after an error");
+    let times = engine
+        .exclusive(move |b| (pass_times(b, &measure).expect("fits"), prefill_rows_s(b, 30, 8, 1).expect("fits")))
+        .expect("no panic");
+    assert_eq!((times.0.passes.len(), times.0.drafts.len(), times.1 > 0.0), (3, 2, true));
+}
