@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, Team};
 use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Row, SeqId, StepOutput, TokenId};
-use selfspec_testkit::{Family, Scaling, TinyModel};
+use selfspec_testkit::{Dims, Family, Scaling, TinyModel};
 use selfspec_weights::{Checkpoint, TensorType};
 
 fn backend(checkpoint: &Checkpoint) -> CpuBackend {
     let model = Model::open(checkpoint, &Team::new(1)).expect("a tiny model is valid");
-    let options = CpuOptions { isa: Isa::detect().expect("supported"), threads: 1, context: 512, kv_positions: 1024 };
+    let options = CpuOptions { isa: Isa::detect().expect("supported"), threads: 1, context: 8192, kv_positions: 8192 };
     CpuBackend::new(Arc::new(model), &options).expect("a small cache")
 }
 
@@ -138,4 +138,27 @@ fn logits_are_spread_text_varies_and_exits_are_sometimes_right() {
             assert!((20..190).contains(&agreed), "{family:?} {ty}: {agreed}");
         }
     }
+}
+
+/// A GGUF file brings Llama 3's scaling as a tensor of divisors, a folder as numbers to compute them from.
+#[test]
+fn llama3_scaling_is_the_same_from_both_sources_beyond_4000_positions() {
+    let plain = TinyModel::new(Family::Llama);
+    let plain = plain.clone().with_dims(Dims { context: 8192, layers: 2, ..plain.dims() });
+    let scaled = plain.clone().scaling(Scaling::Llama3 { factor: 8.0, original: 512 });
+    let last = |b: &mut CpuBackend| {
+        let (seq, full) = (b.create(), LayerPlan::full(b.n_layers()));
+        let mut out = StepOutput::new(b.vocab());
+        for start in (0..4200).step_by(300) {
+            let rows: Vec<Row> = (start..start + 300)
+                .map(|pos| Row { logits: pos == 4199, ..row(seq, pos, (pos * 37 % 270) as TokenId, &full) })
+                .collect();
+            b.step(&rows, &mut out).expect("a valid step");
+        }
+        out.logits(0).to_vec()
+    };
+    let (tensor, config) = (last(&mut from_gguf(&scaled)), last(&mut from_folder(&scaled)));
+    assert!(furthest(&tensor, &config) < 0.02, "{}", furthest(&tensor, &config));
+    let without = last(&mut from_gguf(&plain));
+    assert!(furthest(&tensor, &without) > 0.1, "{}", furthest(&tensor, &without));
 }
