@@ -27,7 +27,7 @@ pub struct FakeOptions {
     pub by_position: bool,
     /// Share of contexts in which a draft plan's logits are the model's but for a little noise; elsewhere they are unrelated to it.
     pub agreement: f64,
-    /// Logits lie within plus and minus this; one token in each context gets this much more.
+    /// Logits lie within plus and minus this; one token in each context gets twice this on top.
     pub spread: f32,
     /// Makes another target of it.
     pub seed: u64,
@@ -173,18 +173,18 @@ impl FakeTarget {
         for token in &tokens[from..] {
             context = mix(context ^ (u64::from(*token) + 1));
         }
-        let row = |context: u64, spread: f32| -> Vec<f32> {
+        let logit = |context: u64, x: u64| (unit(context ^ mix(x)) * 2.0 - 1.0) as f32 * o.spread;
+        let row = |context: u64| -> Vec<f32> {
             let favourite = mix(context) % o.vocab as u64;
-            let logit = |x: u64| (unit(context ^ mix(x)) * 2.0 - 1.0) as f32 * spread;
-            (0..o.vocab as u64).map(|x| logit(x) + if x == favourite { spread } else { 0.0 }).collect()
+            let bonus = |x| if x == favourite { 2.0 * o.spread } else { 0.0 };
+            (0..o.vocab as u64).map(|x| logit(context, x) + bonus(x)).collect()
         };
-        let Some(plan) = draft else { return row(context, o.spread) };
+        let Some(plan) = draft else { return row(context) };
         let plan: u64 = (0..plan.n_layers()).fold(7, |h, l| mix(h ^ u64::from(plan.runs(l))));
         if unit(context ^ plan) >= o.agreement {
-            return row(context ^ plan, o.spread);
+            return row(context ^ plan);
         }
-        let noise = row(context ^ mix(plan), o.spread * 0.15);
-        row(context, o.spread).iter().zip(noise).map(|(l, n)| l + n).collect()
+        row(context).iter().zip(0..).map(|(l, x)| l + 0.1 * logit(context ^ mix(plan), x)).collect()
     }
 
     fn sequence(&self, seq: SeqId) -> Result<&FakeSequence, BackendError> {

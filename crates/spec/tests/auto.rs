@@ -1,0 +1,134 @@
+//! What speculation costs where it does not pay, and gains where it does, in the fake target's simulated time (a plain step takes 1).
+
+mod common;
+
+use common::{Output, Runner, exit, greedy, plain, prompt, seeded};
+use selfspec_model::LayerPlan;
+use selfspec_spec::{CostModel, DrafterChoice, DrafterKind, SamplingParams, SequenceParams, SpeculationParams};
+use selfspec_testkit::fake_target::FakeOptions;
+
+const N: usize = 30;
+
+/// A target whose output never repeats itself.
+fn options(agreement: f64, seed: u64) -> FakeOptions {
+    FakeOptions { n_layers: N, agreement, seed, vocab: 200, spread: 4.0, ..FakeOptions::default() }
+}
+
+fn request(drafter: DrafterChoice, sampling: SamplingParams, max_tokens: usize) -> SequenceParams {
+    let speculation = SpeculationParams { drafter, ..SpeculationParams::default() };
+    SequenceParams { sampling, speculation, ..SequenceParams::new(prompt(1, 20, 200), max_tokens) }
+}
+
+/// Seconds of decoding with speculation over those without, and the output.
+fn slowdown(options: &FakeOptions, request: SequenceParams, costs: CostModel) -> (f64, Output) {
+    let mut off = Runner::new(options.clone());
+    let expected = off.run(vec![plain(&request)], 64).remove(0);
+    let mut on = Runner::new(options.clone());
+    on.costs = costs;
+    let got = on.run(vec![request], 64).remove(0);
+    assert_eq!(got.result(), expected.result());
+    (on.seconds / off.seconds, got)
+}
+
+/// CASES: a draft that is always wrong. Untrained early exits agree in 8% to 35% of the places.
+#[test]
+fn drafts_that_do_not_pay_cost_at_most_three_per_cent() {
+    for agreement in [0.0, 0.08, 0.2, 0.35] {
+        for drafter in [DrafterChoice::Auto, exit(N, 15), exit(N, 24)] {
+            for sampling in [greedy(), seeded(1), SamplingParams { temperature: 1.0, ..SamplingParams::default() }] {
+                for max_tokens in [64, 128, 400] {
+                    let mut ratios = Vec::new();
+                    for seed in 0..8 {
+                        let request = request(drafter.clone(), sampling.clone(), max_tokens);
+                        if sampling.seed.is_none() && sampling.temperature > 0.0 {
+                            // Unseeded output differs from plain output, so that only the time is compared.
+                            let mut runner = Runner::new(options(agreement, seed));
+                            runner.run(vec![request], 64);
+                            ratios.push(runner.seconds / (max_tokens - 1) as f64);
+                            continue;
+                        }
+                        let (ratio, got) = slowdown(&options(agreement, seed), request, CostModel::new());
+                        ratios.push(ratio);
+                        assert!(got.stats.drafter(DrafterKind::LayerSkip).drafted > 0, "it was tried");
+                        if max_tokens == 400 {
+                            let reason = got.stats.off_reason.expect("it is off");
+                            assert!(reason.contains("speed-up") || reason.contains("has cost"), "{reason}");
+                        }
+                    }
+                    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+                    let worst = ratios.iter().copied().fold(0.0, f64::max);
+                    let what =
+                        format!("{drafter:?}, {max_tokens} tokens, agreement {agreement}: {mean:.4}, worst {worst:.4}");
+                    eprintln!("{what}");
+                    assert!(mean < 1.03 && worst < 1.05, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A drafter that gives up does so within a few rounds, and the sequences after it know.
+#[test]
+fn a_hopeless_drafter_is_given_up_within_a_few_rounds_and_remembered() {
+    let plan = LayerPlan::exit(N, 15).expect("valid");
+    let request = request(DrafterChoice::LayerSkip(plan), greedy(), 64);
+    let (_, first) = slowdown(&options(0.0, 3), request.clone(), CostModel::new());
+    assert!(first.stats.drafted <= 6, "{:?}", first.stats);
+    let mut costs = CostModel::new();
+    for _ in 0..3 {
+        costs.learn(&first.stats);
+    }
+    let (ratio, later) = slowdown(&options(0.0, 4), request, costs);
+    assert!(later.stats.drafted <= 1 && ratio < 1.005, "{ratio}: {:?}", later.stats);
+}
+
+#[test]
+fn a_prompt_that_is_never_repeated_costs_nothing_by_lookup() {
+    let mut request = request(DrafterChoice::PromptLookup, greedy(), 150);
+    request.speculation.ngram_min = 4;
+    let (ratio, got) = slowdown(&options(0.0, 7), request, CostModel::new());
+    assert_eq!((ratio, got.stats.drafted), (1.0, 0));
+    assert_eq!(got.stats.off_reason, None);
+}
+
+#[test]
+fn copying_output_gains_by_lookup() {
+    // Greedy output of order 1 runs into a loop: text that repeats itself, which lookup copies.
+    let options = FakeOptions { order: 1, by_position: false, ..options(0.1, 2) };
+    for drafter in [DrafterChoice::PromptLookup, DrafterChoice::Auto] {
+        let (ratio, got) = slowdown(&options, request(drafter, greedy(), 200), CostModel::new());
+        assert!(ratio < 1.0 / 2.0, "{ratio}: {:?}", got.stats);
+        assert!(got.stats.drafter(DrafterKind::PromptLookup).accepted > 100);
+    }
+}
+
+#[test]
+fn a_trained_exit_gains_by_layer_skip() {
+    let plan = LayerPlan::exit(N, 8).expect("valid");
+    for drafter in [DrafterChoice::LayerSkip(plan.clone()), DrafterChoice::Auto] {
+        let mut ratios = Vec::new();
+        for seed in 0..6 {
+            let mut request = request(drafter.clone(), greedy(), 200);
+            request.speculation.auto_plan = Some(plan.clone());
+            let (ratio, got) = slowdown(&options(0.93, seed), request, CostModel::new());
+            ratios.push(ratio);
+            assert_eq!(got.stats.drafter, Some(DrafterKind::LayerSkip));
+        }
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        eprintln!("{drafter:?}: {mean:.3} of plain time");
+        assert!(mean < 1.0 / 1.3, "{ratios:?}");
+    }
+}
+
+/// Where acceptance differs from task to task, speculation follows: a sequence that starts badly is tried again.
+#[test]
+fn the_draft_length_follows_what_pays() {
+    // c of 0.45 at acceptance 0.75: two or three drafts are best; at 0.95 as many as allowed.
+    let lengths = |agreement: f64| {
+        let request = request(exit(N, 12), greedy(), 300);
+        let (_, got) = slowdown(&options(agreement, 1), request, CostModel::new());
+        got.stats.by_position.iter().filter(|p| p.drafted > 20).count()
+    };
+    assert!(lengths(0.99) > lengths(0.8), "{} {}", lengths(0.99), lengths(0.8));
+    assert!(lengths(0.99) >= 6);
+}

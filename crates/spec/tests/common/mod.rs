@@ -1,0 +1,198 @@
+//! Runs sequences on the fake target, as an engine would.
+#![allow(dead_code, unreachable_pub, reason = "a part of each test")]
+
+use selfspec_model::{Backend, LayerPlan, Row, StepOutput, TokenId};
+use selfspec_spec::{
+    Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
+    SpecStats, SpeculationParams, TokenLogprob,
+};
+use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+
+/// What one sequence gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    pub tokens: Vec<TokenId>,
+    pub logprobs: Vec<Option<TokenLogprob>>,
+    pub finish: Option<FinishReason>,
+    pub drafted: Vec<bool>,
+    pub stats: SpecStats,
+    pub error: Option<SpecError>,
+}
+
+impl Output {
+    /// What must not depend on speculation.
+    pub fn result(&self) -> (&[TokenId], &[Option<TokenLogprob>], Option<FinishReason>, &Option<SpecError>) {
+        (&self.tokens, &self.logprobs, self.finish, &self.error)
+    }
+}
+
+/// Sequences that run together, one step after the other.
+pub struct Runner {
+    pub target: FakeTarget,
+    pub costs: CostModel,
+    pub seconds: f64,
+    pub steps: usize,
+    out: StepOutput,
+    rows: Vec<Row>,
+}
+
+/// A sequence and what it has given so far.
+pub struct Live {
+    pub sequence: Sequence,
+    pub output: Output,
+    first: usize,
+}
+
+impl Runner {
+    pub fn new(options: FakeOptions) -> Self {
+        let out = StepOutput::new(options.vocab);
+        Runner {
+            target: FakeTarget::new(options),
+            costs: CostModel::new(),
+            seconds: 0.0,
+            steps: 0,
+            out,
+            rows: Vec::new(),
+        }
+    }
+
+    pub fn start(&mut self, params: SequenceParams) -> Live {
+        let seq = self.target.create();
+        let (n, vocab, context) = (self.target.n_layers(), self.target.vocab(), self.target.context());
+        let sequence = Sequence::new(seq, params, n, vocab, context).expect("valid parameters");
+        let output = Output {
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            finish: sequence.finish(),
+            drafted: Vec::new(),
+            stats: SpecStats::default(),
+            error: None,
+        };
+        Live { sequence, output, first: 0 }
+    }
+
+    /// One step of all sequences; false when none wants rows.
+    pub fn step(&mut self, live: &mut [Live], chunk: usize) -> bool {
+        self.rows.clear();
+        let mut wanted = 0;
+        for l in live.iter_mut() {
+            let from = self.rows.len();
+            l.sequence.rows(chunk, &self.costs, &mut self.rows);
+            let again = &mut Vec::new();
+            l.sequence.rows(chunk, &self.costs, again);
+            assert_eq!(format!("{:?}", &self.rows[from..]), format!("{again:?}"), "asking again gives the same rows");
+            l.first = wanted;
+            wanted += self.rows[from..].iter().filter(|r| r.logits).count();
+        }
+        if self.rows.is_empty() {
+            return false;
+        }
+        self.target.step(&self.rows, &mut self.out).expect("the rows keep the contract");
+        let exact = self.rows.iter().find(|r| !r.plan.is_full()).map_or(0, |r| r.plan.exact_prefix());
+        let prefix = live.iter().find_map(|l| l.sequence.stats().plan.as_ref()).map_or(exact, |p| p.exact_prefix());
+        let seconds = self.target.seconds(&self.rows, prefix);
+        self.costs.record(&self.rows, seconds);
+        if self.rows.iter().all(|r| r.logits) {
+            self.seconds += seconds; // decoding only
+        }
+        self.steps += 1;
+        for l in live.iter_mut() {
+            let mut committed = Vec::new();
+            if let Err(error) = l.sequence.absorb(&mut self.target, &self.out, l.first, &mut committed) {
+                l.output.error.get_or_insert(error);
+            }
+            for Committed { token, drafted, logprob } in committed {
+                l.output.tokens.push(token);
+                l.output.drafted.push(drafted);
+                l.output.logprobs.push(logprob);
+                // After every round, and only then, tokens are committed.
+                let kv = self.target.kv_len(l.sequence.seq()).expect("live");
+                if l.output.error.is_none() {
+                    assert_eq!(kv, l.sequence.tokens().len() - 1, "kv_len == committed - 1");
+                }
+            }
+            l.output.finish = l.sequence.finish();
+            l.output.stats = l.sequence.stats().clone();
+        }
+        true
+    }
+
+    /// Runs to the end, and checks what must hold at any time.
+    pub fn run(&mut self, requests: Vec<SequenceParams>, chunk: usize) -> Vec<Output> {
+        let before = self.target.layer_rows();
+        let mut live: Vec<Live> = requests.into_iter().map(|r| self.start(r)).collect();
+        while self.step(&mut live, chunk) {}
+        let computed = self.target.layer_rows() - before;
+        let expected: u64 = live.iter().map(|l| l.sequence.stats().layer_rows).sum();
+        if live.iter().all(|l| l.output.error.is_none()) {
+            assert_eq!(computed, expected, "kept states are reused: no layer is computed twice");
+        }
+        for l in &live {
+            let stats = l.sequence.stats();
+            assert_eq!(l.sequence.tokens()[l.sequence.prompt_len()..], l.output.tokens);
+            if l.output.error.is_none() {
+                assert_eq!(l.output.drafted.iter().filter(|d| **d).count() as u64, stats.accepted);
+            }
+            self.target.free(l.sequence.seq());
+        }
+        assert_eq!(self.target.free_pages(), self.target.total_pages());
+        live.into_iter().map(|l| l.output).collect()
+    }
+}
+
+/// Runs one request alone on a fresh target.
+pub fn run_one(options: &FakeOptions, params: SequenceParams) -> Output {
+    Runner::new(options.clone()).run(vec![params], 64).remove(0)
+}
+
+/// The same request without speculation.
+pub fn plain(params: &SequenceParams) -> SequenceParams {
+    SequenceParams { speculation: SpeculationParams::off(), ..params.clone() }
+}
+
+/// A prompt that repeats itself a little.
+pub fn prompt(salt: u32, len: usize, vocab: u32) -> Vec<TokenId> {
+    (0..len as u32).map(|i| ((i % 11) * 7 + (i / 23) * 3 + salt * 13) % vocab).collect()
+}
+
+pub fn greedy() -> SamplingParams {
+    SamplingParams::default()
+}
+
+pub fn seeded(seed: u64) -> SamplingParams {
+    SamplingParams { temperature: 0.8, top_p: 0.95, seed: Some(seed), ..SamplingParams::default() }
+}
+
+/// Speculation that never gives up, so that a test tests something.
+pub fn always(drafter: DrafterChoice, draft_len: DraftLen) -> SpeculationParams {
+    SpeculationParams { drafter, draft_len, always: true, ..SpeculationParams::default() }
+}
+
+pub fn exit(n: usize, exit: usize) -> DrafterChoice {
+    DrafterChoice::LayerSkip(LayerPlan::exit(n, exit).expect("valid"))
+}
+
+pub fn skip(n: usize, from: usize, to: usize) -> DrafterChoice {
+    DrafterChoice::LayerSkip(LayerPlan::skip_middle(n, from, to).expect("valid"))
+}
+
+/// Adds up statistics, to show that a gate tested something.
+#[derive(Default)]
+pub struct Guard(pub SpecStats);
+
+impl Guard {
+    pub fn add(&mut self, output: &Output) {
+        self.0.merge(&output.stats);
+    }
+
+    /// Drafted, accepted and rejected something, and saw every accepted length up to `longest`.
+    pub fn check(&self, longest: usize, what: &str) {
+        let s = &self.0;
+        assert!(s.drafted > 0 && s.accepted > 0 && s.rejected > 0, "{what}: nothing was tested: {s:?}");
+        assert!(
+            s.accepted_lengths[..=longest].iter().all(|n| *n > 0),
+            "{what}: lengths unseen: {:?}",
+            s.accepted_lengths
+        );
+    }
+}
