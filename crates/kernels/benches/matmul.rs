@@ -1,7 +1,8 @@
 //! The matrix products of one decoder pass, in the shapes of a small and a larger model, for 1, 4 and 8 rows.
 //!
 //! First a table: passes of all row counts take turns, so that a busy machine slows them alike and the ratios b(m) = T(m) / T(1)
-//! stand. Then the same passes as criterion benchmarks, for comparing two versions of the code.
+//! stand. "best" is the sum over the pass's matrix products of the best time of each, which a busy machine hardly touches;
+//! "median" is that of whole passes. Then the same passes as criterion benchmarks, for comparing two versions of the code.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -78,8 +79,10 @@ impl Pass {
         Pass { groups, bytes, inputs, out: vec![0.0; widest * 8] }
     }
 
-    fn run(&mut self, compute: &Compute, rows: usize) {
-        for (group, k) in &self.groups {
+    /// One pass; `times` receives the seconds of each group where they are fewer.
+    fn run(&mut self, compute: &Compute, rows: usize, times: &mut [f64]) {
+        for (g, (group, k)) in self.groups.iter().enumerate() {
+            let start = Instant::now();
             let x = self
                 .inputs
                 .iter()
@@ -98,6 +101,9 @@ impl Pass {
                 [Some(a), Some(b), None] => compute.matmul(x, &mut [a, b]),
                 [Some(a), None, None] => compute.matmul(x, &mut [a]),
                 _ => unreachable!("a group has 1 to 3 matrices"),
+            }
+            if let Some(time) = times.get_mut(g) {
+                *time = time.min(start.elapsed().as_secs_f64());
             }
         }
         black_box(&self.out);
@@ -125,6 +131,7 @@ fn wanted(format: Format) -> bool {
 
 /// Interleaved passes: best and median of each row count, and the ratios.
 fn table() {
+    let passes = std::env::var("SELFSPEC_BENCH_PASSES").ok().and_then(|p| p.parse().ok()).unwrap_or(60);
     let compute = compute();
     eprintln!(
         "{}, {} threads, memory read at {:.1} GB/s",
@@ -136,27 +143,30 @@ fn table() {
         for (format, head) in KINDS.into_iter().filter(|(format, _)| wanted(*format)) {
             let mut pass = Pass::new(&compute, &stack, format, head);
             let mut times = [const { Vec::new() }; ROWS.len()];
-            for _ in 0..40 {
-                for (rows, times) in ROWS.into_iter().zip(&mut times) {
+            let mut best = [const { Vec::new() }; ROWS.len()];
+            for _ in 0..passes {
+                for (i, rows) in ROWS.into_iter().enumerate() {
+                    best[i].resize(pass.groups.len(), f64::INFINITY);
                     let start = Instant::now();
-                    pass.run(&compute, rows);
-                    times.push(start.elapsed().as_secs_f64());
+                    pass.run(&compute, rows, &mut best[i]);
+                    times[i].push(start.elapsed().as_secs_f64());
                 }
             }
             times.iter_mut().for_each(|t| t.sort_by(f64::total_cmp));
-            let (best, median) = (|i: usize| times[i][0], |i: usize| times[i][times[i].len() / 2]);
+            let best = best.map(|b| b.iter().sum::<f64>());
+            let median = times.map(|t| t[t.len() / 2]);
             eprintln!(
                 "{:9} {:4} {:5.1} MB  T(1) best {:6.2} ms, {:4.1} GB/s, median {:6.2}   b(4) best {:.2} median {:.2}   b(8) best {:.2} median {:.2}",
                 stack.name,
                 format.to_string(),
                 pass.bytes as f64 / 1e6,
-                best(0) * 1e3,
-                pass.bytes as f64 / best(0) / 1e9,
-                median(0) * 1e3,
-                best(1) / best(0),
-                median(1) / median(0),
-                best(2) / best(0),
-                median(2) / median(0),
+                best[0] * 1e3,
+                pass.bytes as f64 / best[0] / 1e9,
+                median[0] * 1e3,
+                best[1] / best[0],
+                median[1] / median[0],
+                best[2] / best[0],
+                median[2] / median[0],
             );
         }
     }
@@ -170,7 +180,9 @@ fn passes(c: &mut Criterion) {
             let mut group = c.benchmark_group(format!("{} {format}", stack.name));
             group.sample_size(20).throughput(Throughput::Bytes(pass.bytes as u64));
             for rows in ROWS {
-                group.bench_function(BenchmarkId::from_parameter(rows), |b| b.iter(|| pass.run(&compute, rows)));
+                group.bench_function(BenchmarkId::from_parameter(rows), |b| {
+                    b.iter(|| pass.run(&compute, rows, &mut []))
+                });
             }
             group.finish();
         }
