@@ -16,5 +16,6 @@ mod vocab;
 pub use folder::{FolderBuilder, FolderTensor};
 pub use gguf::{GgufBuilder, GgufBytes, GgufTensor, Value};
 pub use random::Random;
+pub use selfspec_weights::TensorType;
 pub use tiny::{Dims, Family, Scaling, TinyModel};
 pub use vocab::Vocab;
