@@ -115,7 +115,8 @@ mod tests {
     fn nothing_is_set_aside_beyond_the_context() {
         let grant = shape(100, 50).grant(10, Some(100_000), &drafting(8)).expect("the context bounds it");
         assert_eq!(grant.pages, 7);
-        let grant = shape(usize::MAX, usize::MAX / 16).grant(10, Some(usize::MAX), &drafting(8)).expect("saturates");
+        let grant =
+            shape(usize::MAX, usize::MAX / 16 + 1).grant(10, Some(usize::MAX), &drafting(8)).expect("saturates");
         assert_eq!(grant.max_tokens, usize::MAX);
     }
 

@@ -141,7 +141,8 @@ impl Engine {
         let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
         let mut eos = request.stop_tokens;
         if !request.ignore_eos {
-            eos.extend_from_slice(&self.text.eos);
+            // A tokenizer may know more tokens than the model has rows for.
+            eos.extend(self.text.eos.iter().filter(|id| (**id as usize) < self.shape.vocab));
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (events, receiver) = mpsc::channel();

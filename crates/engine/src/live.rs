@@ -104,7 +104,7 @@ impl Live {
 
     /// Whether the prompt has not been read to its end.
     pub(crate) fn reads_prompt(&self) -> bool {
-        self.first_token.is_none()
+        self.sequence.prefill_left() > 0
     }
 
     /// Appends the rows it wants in the next step, at most `prefill` of them from the prompt. None if it has failed.
@@ -136,18 +136,23 @@ impl Live {
         committed: &mut Vec<Committed>,
     ) {
         let absorbed = catch_unwind(AssertUnwindSafe(|| self.sequence.absorb(backend, output, first, committed)));
-        match absorbed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return self.fail(error.into()),
-            Err(panic) => return self.fail(EngineError::Panic { message: panic_message(&*panic) }),
-        }
+        let fault = match absorbed {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.into()),
+            Err(panic) => Some(EngineError::Panic { message: panic_message(&*panic) }),
+        };
         if !committed.is_empty() {
             let now = Instant::now();
             self.first_token.get_or_insert(now);
             self.last_token = Some(now);
         }
-        let ending = self.sequence.finish().map(FinishReason::from);
-        self.end = self.output.take(committed, ending).map(Ok);
+        // What a round committed before a fault stands, as it would without speculation, and may end the text before the fault.
+        let ending = self.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
+        self.end = match (self.output.take(committed, ending), fault) {
+            (Some(reason), _) => Some(Ok(reason)),
+            (None, Some(error)) => Some(Err(error)),
+            (None, None) => None,
+        };
     }
 
     /// Marks it as failed.

@@ -1,13 +1,12 @@
 //! A request that fails takes no other with it.
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use selfspec_engine::{
-    BackendError, Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request, SamplingParams, SpeculationParams,
+    Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request, SamplingParams, SpeculationParams,
 };
 
 fn faulty(faults: &Arc<Faults>) -> Engine {
@@ -29,8 +28,7 @@ fn logits_that_are_no_numbers_end_their_own_request_only() {
     let engine = faulty(&faults);
     let mut drafted = request(&[1, 2, 3], 20);
     drafted.speculation = layer_skip(LAYERS, 1, 4);
-    let mut answers =
-        together(&engine, &faults, vec![request(&[1], 20), request(&[1, NAN], 20), drafted]).into_iter();
+    let mut answers = together(&engine, &faults, vec![request(&[1], 20), request(&[1, NAN], 20), drafted]).into_iter();
     assert_eq!(answers.next().expect("three").expect("sound").tokens.len(), 20);
     let error = answers.next().expect("three").expect_err("NaN");
     assert!(matches!(error, EngineError::Spec(_)), "{error:?}");
@@ -45,7 +43,8 @@ fn a_row_that_the_backend_refuses_ends_its_own_request_only() {
     let engine = faulty(&faults);
     let requests = vec![request(&[1], 20), request(&[1, BAD], 20), request(&[BAD], 20), request(&[1, 2], 20)];
     let answers = together(&engine, &faults, requests);
-    let outcomes: Vec<_> = answers.iter().map(|a| a.as_ref().map(|a| a.tokens.len()).map_err(|e| e.to_string())).collect();
+    let outcomes: Vec<_> =
+        answers.iter().map(|a| a.as_ref().map(|a| a.tokens.len()).map_err(|e| e.to_string())).collect();
     assert_eq!((&outcomes[0], &outcomes[3]), (&Ok(20), &Ok(20)));
     for outcome in &outcomes[1..3] {
         let error = outcome.as_ref().expect_err("refused");
@@ -170,7 +169,10 @@ fn requests_that_cannot_be_served_are_refused_with_the_reason() {
     let no_tokenizer = "the model has no tokenizer: only token ids can be given, and no stop strings";
     assert_eq!(refused(&|r| r.stop = vec!["x".to_owned()]), no_tokenizer);
     assert_eq!(refused(&|r| r.prompt = Prompt::Text("x".to_owned())), no_tokenizer);
-    assert_eq!(refused(&|r| r.prompt = Prompt::Chat(Vec::new())), "the model has no chat template: give the prompt as plain text");
+    assert_eq!(
+        refused(&|r| r.prompt = Prompt::Chat(Vec::new())),
+        "the model has no chat template: give the prompt as plain text"
+    );
     assert_eq!(
         refused(&|r| r.prompt = Prompt::Tokens(Vec::new())),
         "the prompt is empty, and the model has no BOS token to begin with"
@@ -184,7 +186,9 @@ fn requests_that_cannot_be_served_are_refused_with_the_reason() {
         refused(&|r| r.max_tokens = Some(40)),
         "2 prompt tokens, 40 to generate and 0 of room for drafts need 3 KV pages of 16 positions, the cache has 2"
     );
-    assert!(refused(&|r| r.sampling = SamplingParams { top_p: 0.0, ..SamplingParams::default() }).starts_with("top_p: "));
+    assert!(
+        refused(&|r| r.sampling = SamplingParams { top_p: 0.0, ..SamplingParams::default() }).starts_with("top_p: ")
+    );
     assert!(refused(&|r| r.speculation = layer_skip(LAYERS + 1, 1, 4)).starts_with("drafter: "));
     assert!(refused(&|r| r.speculation = layer_skip(LAYERS, 1, 0)).starts_with("draft_len: "));
     assert!(refused(&|r| r.sampling.logit_bias = vec![(100, 1.0)]).contains("100"), "an unknown token is named");

@@ -1,9 +1,8 @@
 //! Models on disk: what is read beside the weights.
-mod common;
 
 use std::path::Path;
 
-use common::*;
+use crate::common::*;
 use selfspec_engine::measure::{pass_times, prefill_rows_s};
 use selfspec_engine::{
     Engine, EngineError, EngineOptions, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Prompt, Request,

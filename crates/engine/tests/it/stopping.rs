@@ -1,7 +1,6 @@
 //! Where a generation ends: the same token with speculation as without, in text, ids and usage.
-mod common;
 
-use common::*;
+use crate::common::*;
 use selfspec_engine::{FinishReason, Prompt, Request, SpeculationParams, TokenId};
 
 const TEXT: &str = "one, two, three, four, five, six, seven, eight, nine, ten. STOP and more text after it, which nobody asked for at all.";
@@ -17,7 +16,11 @@ fn speculations() -> Vec<SpeculationParams> {
 
 /// Asks the same under every speculation, checks that all say the same, and gives what they say. `drafts` says whether the run is long
 /// enough that drafts must have been both accepted and rejected somewhere.
-fn same_everywhere(script: &[TokenId], make: impl Fn() -> Request, drafts: bool) -> (Vec<TokenId>, String, FinishReason) {
+fn same_everywhere(
+    script: &[TokenId],
+    make: impl Fn() -> Request,
+    drafts: bool,
+) -> (Vec<TokenId>, String, FinishReason) {
     let tokenizer = tokenizer();
     let vocab = tokenizer.vocab_size();
     let engine = engine(Scripted::new(script.to_vec(), vocab), Some(tokenizer));

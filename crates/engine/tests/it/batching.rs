@@ -1,14 +1,13 @@
 //! Whoever shares the steps: every request gets what it gets alone.
-mod common;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::*;
+use crate::common::*;
 use selfspec_engine::{
-    DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, Isa, LayerPlan, Loaded, Prompt, Request, SamplingParams,
-    SpeculationParams, TokenId,
+    DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, Isa, LayerPlan, Loaded, Prompt, Request,
+    SamplingParams, SpeculationParams, TokenId,
 };
 use selfspec_testkit::{Family, TinyModel};
 
@@ -85,7 +84,10 @@ fn a_batch_of_strangers_gives_each_what_it_gets_alone_and_without_speculation() 
             rejected += got.summary.stats.rejected;
         }
     }
-    assert!(drafted > accepted && accepted > 0 && rejected > 0, "{drafted} drafted, {accepted} accepted, {rejected} rejected");
+    assert!(
+        drafted > accepted && accepted > 0 && rejected > 0,
+        "{drafted} drafted, {accepted} accepted, {rejected} rejected"
+    );
 }
 
 #[test]
@@ -183,7 +185,11 @@ fn the_rows_computed_are_those_that_reuse_of_kept_states_leaves() {
         let after = engine.counters();
         let stats = &answer.summary.stats;
         assert!(stats.drafted > 0);
-        assert_eq!(after.layer_rows - before.layer_rows, stats.layer_rows, "what speculation claims is what was computed");
+        assert_eq!(
+            after.layer_rows - before.layer_rows,
+            stats.layer_rows,
+            "what speculation claims is what was computed"
+        );
         // Prompt: 6 rows in full. A round of d drafts: d*L to draft, L for the last draft's row, (d+1)*(N-L) to verify.
         let (l, n) = (exit as u64, 4);
         let rounds = stats.rounds - 1;

@@ -1,19 +1,18 @@
 //! Backends whose output is known, and backends that fail on purpose.
-#![allow(dead_code)] // each test file uses its own part
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use selfspec_engine::{
-    Backend, BackendError, DraftLen, DrafterChoice, Engine, EngineOptions, Event, Generation, LayerPlan, Prompt, Request, Row, SeqId,
-    SpeculationParams, StepOutput, Summary, TokenEvent, TokenId, Tokenizer,
+    Backend, BackendError, DraftLen, DrafterChoice, Engine, EngineOptions, Event, Generation, LayerPlan, Prompt,
+    Request, Row, SeqId, SpeculationParams, StepOutput, Summary, TokenEvent, TokenId, Tokenizer,
 };
 use selfspec_testkit::Vocab;
 use selfspec_text::GgufVocab;
 
 /// The byte-level tokenizer of the test kit: tokens 0..256 are bytes in an order of their own, then merges, then control tokens.
-pub fn tokenizer() -> Arc<Tokenizer> {
+pub(crate) fn tokenizer() -> Arc<Tokenizer> {
     let v = Vocab::byte_level();
     let vocab = GgufVocab {
         model: v.model.to_owned(),
@@ -31,29 +30,29 @@ pub fn tokenizer() -> Arc<Tokenizer> {
 }
 
 /// The tokens of a text, one a byte, so that a character's bytes are apart.
-pub fn bytes_of(tokenizer: &Tokenizer, text: &str) -> Vec<TokenId> {
+pub(crate) fn bytes_of(tokenizer: &Tokenizer, text: &str) -> Vec<TokenId> {
     let token = |byte: u8| (0..256).find(|id| tokenizer.bytes(*id) == Some(&[byte])).expect("every byte has a token");
     text.bytes().map(token).collect()
 }
 
-pub const LAYERS: usize = 4;
+pub(crate) const LAYERS: usize = 4;
 
 /// A model that says a script, whatever the prompt: the token after position `p` is `script[p]`, and the script's end repeats. With
 /// some layers skipped it is wrong at every position whose number leaves 2 when divided by 5, so that rounds accept 0 to 4 drafts
 /// and reject others.
-pub struct Scripted {
-    pub script: Vec<TokenId>,
-    pub vocab: usize,
-    pub context: usize,
-    pub pages: usize,
-    lens: HashMap<SeqId, (usize, usize)>, // (committed, written)
-    next: u32,
+pub(crate) struct Scripted {
+    pub(crate) script: Vec<TokenId>,
+    pub(crate) vocab: usize,
+    pub(crate) context: usize,
+    pub(crate) pages: usize,
+    pub(crate) lens: HashMap<SeqId, (usize, usize)>, // (committed, written)
+    pub(crate) next: u32,
 }
 
-pub const PAGE: usize = 16;
+pub(crate) const PAGE: usize = 16;
 
 impl Scripted {
-    pub fn new(script: Vec<TokenId>, vocab: usize) -> Self {
+    pub(crate) fn new(script: Vec<TokenId>, vocab: usize) -> Self {
         Scripted { script, vocab, context: 512, pages: 256, lens: HashMap::new(), next: 0 }
     }
 
@@ -136,35 +135,35 @@ impl Backend for Scripted {
 
 /// What a [`Faulty`] backend does wrong, and what it has seen; shared with the test.
 #[derive(Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Panic in the step that is this many from now; 0 never.
-    pub panic_in: AtomicUsize,
+    pub(crate) panic_in: AtomicUsize,
     /// Lose a page with the panic: a sequence stays for ever.
-    pub lose_a_page: AtomicBool,
+    pub(crate) lose_a_page: AtomicBool,
     /// Steps wait while this is set.
-    pub hold: AtomicBool,
-    pub steps: AtomicUsize,
+    pub(crate) hold: AtomicBool,
+    pub(crate) steps: AtomicUsize,
     /// Most rows of one step.
-    pub most_rows: AtomicUsize,
+    pub(crate) most_rows: AtomicUsize,
     /// Most sequences in one step.
-    pub most_seqs: AtomicUsize,
-    pub dropped: AtomicBool,
+    pub(crate) most_seqs: AtomicUsize,
+    pub(crate) dropped: AtomicBool,
 }
 
 /// A prompt that holds this token makes its sequence's logits NaN.
-pub const NAN: TokenId = 7;
+pub(crate) const NAN: TokenId = 7;
 /// A prompt that holds this token is refused by the backend.
-pub const BAD: TokenId = 8;
+pub(crate) const BAD: TokenId = 8;
 
 /// A backend that fails on purpose.
-pub struct Faulty<B> {
-    pub inner: B,
-    pub faults: Arc<Faults>,
+pub(crate) struct Faulty<B> {
+    pub(crate) inner: B,
+    pub(crate) faults: Arc<Faults>,
     nan: HashSet<SeqId>,
 }
 
 impl<B> Faulty<B> {
-    pub fn new(inner: B, faults: &Arc<Faults>) -> Self {
+    pub(crate) fn new(inner: B, faults: &Arc<Faults>) -> Self {
         Faulty { inner, faults: faults.clone(), nan: HashSet::new() }
     }
 }
@@ -247,16 +246,20 @@ impl<B: Backend> Backend for Faulty<B> {
     }
 }
 
-pub fn engine(backend: impl Backend + 'static, tokenizer: Option<Arc<Tokenizer>>) -> Engine {
+pub(crate) fn engine(backend: impl Backend + 'static, tokenizer: Option<Arc<Tokenizer>>) -> Engine {
     engine_with(backend, tokenizer, &EngineOptions::default())
 }
 
-pub fn engine_with(backend: impl Backend + 'static, tokenizer: Option<Arc<Tokenizer>>, options: &EngineOptions) -> Engine {
+pub(crate) fn engine_with(
+    backend: impl Backend + 'static,
+    tokenizer: Option<Arc<Tokenizer>>,
+    options: &EngineOptions,
+) -> Engine {
     Engine::with_backend(Box::new(backend), tokenizer, None, options).expect("a thread can be started")
 }
 
 /// A greedy request for `max_tokens` tokens, without speculation.
-pub fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
+pub(crate) fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
     let mut request = Request::new(Prompt::Tokens(prompt.to_vec()));
     request.max_tokens = Some(max_tokens);
     request.speculation = SpeculationParams::off();
@@ -264,7 +267,7 @@ pub fn request(prompt: &[TokenId], max_tokens: usize) -> Request {
 }
 
 /// Layer skip after `exit` layers of [`LAYERS`] or more, `k` drafts a round, never turned off.
-pub fn layer_skip(n_layers: usize, exit: usize, k: usize) -> SpeculationParams {
+pub(crate) fn layer_skip(n_layers: usize, exit: usize, k: usize) -> SpeculationParams {
     SpeculationParams {
         drafter: DrafterChoice::LayerSkip(LayerPlan::exit(n_layers, exit).expect("a plan")),
         draft_len: DraftLen::Fixed(k),
@@ -273,7 +276,7 @@ pub fn layer_skip(n_layers: usize, exit: usize, k: usize) -> SpeculationParams {
     }
 }
 
-pub fn prompt_lookup(k: usize) -> SpeculationParams {
+pub(crate) fn prompt_lookup(k: usize) -> SpeculationParams {
     SpeculationParams {
         drafter: DrafterChoice::PromptLookup,
         draft_len: DraftLen::Fixed(k),
@@ -284,14 +287,14 @@ pub fn prompt_lookup(k: usize) -> SpeculationParams {
 
 /// Everything a request gave.
 #[derive(Debug)]
-pub struct Answer {
-    pub tokens: Vec<TokenEvent>,
-    pub summary: Summary,
+pub(crate) struct Answer {
+    pub(crate) tokens: Vec<TokenEvent>,
+    pub(crate) summary: Summary,
 }
 
 impl Answer {
     /// The parts that must not depend on speculation, batch or chunks, and agree with each other.
-    pub fn said(&self) -> (Vec<TokenId>, String, selfspec_engine::FinishReason, usize) {
+    pub(crate) fn said(&self) -> (Vec<TokenId>, String, selfspec_engine::FinishReason, usize) {
         let ids: Vec<TokenId> = self.tokens.iter().map(|t| t.id).collect();
         let text: String = self.tokens.iter().map(|t| t.text.as_str()).collect();
         assert_eq!(ids, self.summary.token_ids, "events and summary agree");
@@ -302,7 +305,7 @@ impl Answer {
 }
 
 /// Reads a generation to its end.
-pub fn collect(generation: Generation) -> Result<Answer, selfspec_engine::EngineError> {
+pub(crate) fn collect(generation: Generation) -> Result<Answer, selfspec_engine::EngineError> {
     let mut tokens = Vec::new();
     for event in generation {
         match event {
@@ -316,6 +319,6 @@ pub fn collect(generation: Generation) -> Result<Answer, selfspec_engine::Engine
 }
 
 /// Submits and reads to the end.
-pub fn answer(engine: &Engine, request: Request) -> Answer {
+pub(crate) fn answer(engine: &Engine, request: Request) -> Answer {
     collect(engine.submit(request).expect("accepted")).expect("answered")
 }

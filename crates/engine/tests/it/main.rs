@@ -1,0 +1,7 @@
+//! The engine from outside: over backends whose output is known, over backends that fail, and over tiny models.
+
+mod batching;
+mod common;
+mod faults;
+mod opening;
+mod stopping;
