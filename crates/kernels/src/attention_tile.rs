@@ -13,7 +13,7 @@
 
 use crate::isa::Isa;
 use crate::kv::{HeadPage, K_BLOCK, PAGE_POSITIONS, v_stride};
-use crate::lanes::{Lanes, exp, exp_one, per_isa, tanh};
+use crate::lanes::{Lanes, exp_of_negative, per_isa, tanh};
 
 /// Positions in a block: the unit of the softmax and of the split over threads.
 pub(crate) const BLOCK: usize = 2 * PAGE_POSITIONS;
@@ -273,8 +273,8 @@ fn soften<L: Lanes>(
     let mut sum = l.zero();
     for at in (start..to).step_by(L::WIDTH) {
         let s = &mut s[at..at + L::WIDTH];
-        let p = exp(l, l.sub(l.load(s), l.splat(m)));
-        let p = l.select_range(from.saturating_sub(at), to - at, p, l.zero());
+        // A lane that is not seen holds minus infinity: 0, unless m is infinite too, and then the sum is NaN anyway.
+        let p = exp_of_negative(l, l.sub(l.load(s), l.splat(m)));
         l.store(p, s);
         sum = l.add(sum, p);
     }
@@ -385,10 +385,9 @@ fn merge_into<L: Lanes>(l: L, state: &mut [f32], partial: &[f32]) {
         return;
     }
     let m = m0.max(m1);
-    let (a, b) = (exp_one(l, m0 - m), exp_one(l, m1 - m));
+    let (a, b) = (exp_of_negative(l, l.splat(m0 - m)), exp_of_negative(l, l.splat(m1 - m)));
     state[stride] = m;
-    state[stride + 1] = l0 * a + l1 * b;
-    let (a, b) = (l.splat(a), l.splat(b));
+    l.store(l.fma(l.splat(l1), b, l.mul(l.splat(l0), a)), &mut state[stride + 1..]);
     let (sums, _) = state.split_at_mut(stride);
     for (sum, part) in sums.chunks_exact_mut(L::WIDTH).zip(partial[..stride].chunks_exact(L::WIDTH)) {
         l.store(l.fma(l.load(part), b, l.mul(l.load(sum), a)), sum);

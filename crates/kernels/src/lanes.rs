@@ -72,17 +72,29 @@ pub(crate) trait Lanes: Copy {
 /// 1.5 * 2^23: adding it to an x of magnitude below 2^22 rounds x to an integer (ties to even) in the low bits of the sum.
 pub(crate) const MAGIC: f32 = 12_582_912.0;
 
+/// Below this exp gives 0.
+const EXP_LOW: f32 = -87.0;
+/// Above this exp gives infinity.
+const EXP_HIGH: f32 = 88.3;
+
 /// exp of each lane, within 1 unit in the last place of the true value; the same bits in every lane, whatever its neighbours.
 ///
-/// Below -87 the result is 0, above 88.3 infinity; NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is
-/// 1 + r + r^2 P(r) with P of degree 4, fitted for the least relative error (3e-9).
+/// Below -87 the result is 0, above 88.3 infinity; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
-    const LOW: f32 = -87.0;
-    const HIGH: f32 = 88.3;
-    const P: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_432];
     // The bound is the first operand, so that a NaN in x comes through.
-    let c = l.min(l.splat(HIGH), l.max(l.splat(LOW), x));
+    let y = exp_of_negative(l, l.min(l.splat(EXP_HIGH), x));
+    l.select_less(l.splat(EXP_HIGH), x, l.splat(f32::INFINITY), y)
+}
+
+/// As [`exp`], for lanes that are known not to exceed 88.3 (or are NaN).
+///
+/// x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is 1 + r + r^2 P(r) with P of degree 4, fitted for the least relative
+/// error (3e-9).
+#[inline(always)]
+pub(crate) fn exp_of_negative<L: Lanes>(l: L, x: L::V) -> L::V {
+    const P: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_432];
+    let c = l.max(l.splat(EXP_LOW), x);
     let t = l.fma(c, l.splat(std::f32::consts::LOG2_E), l.splat(MAGIC));
     let n = l.sub(t, l.splat(MAGIC));
     // ln 2 in two parts; the first has so few bits that its product with n is exact.
@@ -94,16 +106,7 @@ pub(crate) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
     }
     let y = l.add(l.fma(l.mul(r, r), p, r), l.splat(1.0));
     let y = l.mul(y, l.exp2_of_magic(t));
-    let y = l.select_less(x, l.splat(LOW), l.zero(), y);
-    l.select_less(l.splat(HIGH), x, l.splat(f32::INFINITY), y)
-}
-
-/// exp of one value: a lane of [`exp`].
-#[inline(always)]
-pub(crate) fn exp_one<L: Lanes>(l: L, x: f32) -> f32 {
-    let mut out = [0.0];
-    l.store(exp(l, l.splat(x)), &mut out);
-    out[0]
+    l.select_less(x, l.splat(EXP_LOW), l.zero(), y)
 }
 
 /// tanh of each lane, with an absolute error of about 1e-7. NaN stays NaN.
@@ -523,3 +526,68 @@ macro_rules! per_isa {
     };
 }
 pub(crate) use per_isa;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    per_isa! {
+        fn exp_all(x: &mut [f32]) = |l| each(l, x, |l, v| exp(l, v))
+    }
+    per_isa! {
+        fn tanh_all(x: &mut [f32]) = |l| each(l, x, |l, v| tanh(l, v))
+    }
+
+    #[inline(always)]
+    fn each<L: Lanes>(l: L, x: &mut [f32], f: impl Fn(L, L::V) -> L::V) {
+        for x in x.chunks_mut(L::WIDTH) {
+            l.store(f(l, l.load(x)), x);
+        }
+    }
+
+    #[test]
+    fn exp_is_right_to_an_ulp_and_the_same_in_every_lane() {
+        for isa in Isa::available() {
+            let x: Vec<f32> = (-87_000..88_000).step_by(7).map(|i| i as f32 / 1000.0).collect();
+            let mut y = x.clone();
+            exp_all(isa, &mut y);
+            for (i, (x, y)) in x.iter().zip(&y).enumerate() {
+                let expected = f64::from(*x).exp();
+                let error = (f64::from(*y) - expected).abs() / expected;
+                assert!(error < 1.5e-7, "{isa} exp({x}) = {y}, relative error {error:e}");
+                if i % 50 == 0 {
+                    // Any lane, any neighbours.
+                    let mut lanes = [1.0f32; 19];
+                    lanes[i / 50 % 19] = *x;
+                    exp_all(isa, &mut lanes);
+                    assert_eq!(lanes[i / 50 % 19].to_bits(), y.to_bits(), "{isa} exp({x})");
+                }
+            }
+            let mut ends = [0.0, -0.0, -88.0, f32::NEG_INFINITY, 89.0, f32::INFINITY, f32::NAN];
+            exp_all(isa, &mut ends);
+            assert_eq!(ends[..6], [1.0, 1.0, 0.0, 0.0, f32::INFINITY, f32::INFINITY]);
+            assert!(ends[6].is_nan());
+        }
+    }
+
+    #[test]
+    fn tanh_is_right_at_both_ends_and_between() {
+        for isa in Isa::available() {
+            let x: Vec<f32> = (-2000..2000).map(|i| i as f32 / 100.0).chain([1e30, -1e30]).collect();
+            let mut y = x.clone();
+            tanh_all(isa, &mut y);
+            for (x, y) in x.iter().zip(y) {
+                assert!((f64::from(y) - f64::from(*x).tanh()).abs() < 3e-7, "{isa} tanh({x}) = {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_f16_widens_exactly() {
+        for bits in 0..=u16::MAX {
+            let (got, expected) = (widen(bits), half::f16::from_bits(bits).to_f32());
+            assert!(got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(), "{bits:#06x}: {got}");
+        }
+    }
+}
