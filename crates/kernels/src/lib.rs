@@ -17,6 +17,8 @@ mod format;
 mod isa;
 mod kv;
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod lanes_x86;
 mod matmul;
 #[cfg(target_arch = "x86_64")]
 mod matmul_avx2;
