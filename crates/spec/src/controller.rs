@@ -32,6 +32,8 @@ const FIRST_PAUSE: usize = 32;
 const LONGEST_PAUSE: usize = 512;
 /// Most plain steps of gain that the ledger remembers.
 const BANK: f64 = 4.0;
+/// Plain steps that a drafter with a good prediction may lose beyond what probes may: the first rounds after a success can be unlucky.
+const CREDIT: f64 = 1.0;
 /// Longest draft that the search for the best one considers.
 const HORIZON: usize = 8;
 /// Kinds of offer: 0 for layer skip, the length of the n-gram for prompt lookup.
@@ -97,8 +99,9 @@ pub(crate) struct Choice {
     pub(crate) k: usize,
     pub(crate) bonus: bool,
     offer: usize,
-    probe: bool,
     prices: Prices,
+    /// A refusal means that such offers rest: the round is a probe, and enough drafts were judged before it.
+    last_try: bool,
 }
 
 /// What became of a round.
@@ -159,14 +162,15 @@ impl Controller {
         for (index, arm) in self.arms.iter_mut().enumerate() {
             let Some(offer) = arm.drafter.offer(tokens) else { continue };
             let prices = Prices::new(costs, arm.drafter.plan());
-            let choice = |k: usize, bonus, probe| Choice { arm: index, k: k.min(limit), bonus, offer, probe, prices };
+            let choice =
+                |k: usize, bonus, last_try| Choice { arm: index, k: k.min(limit), bonus, offer, prices, last_try };
             if self.always {
                 return Some(choice(arm.wanted(draft_len), bonus, false));
             }
             let verdict = arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs);
             match verdict {
                 Verdict::Work(k) => return Some(choice(k, bonus, false)),
-                Verdict::Probe(k, bonus) => return Some(choice(k, bonus, true)),
+                Verdict::Probe { k, bonus, last_try } => return Some(choice(k, bonus, last_try)),
                 Verdict::Rest => {}
             }
         }
@@ -183,8 +187,7 @@ impl Controller {
         let bonus = choice.bonus && drafted > 0; // without drafts there is one row, from the kept state
         let cost = choice.prices.draft * draft_rows as f64 + choice.prices.verify(drafted, bonus);
         arm.balance = (arm.balance + cost - gained as f64).max(-BANK);
-        let failed = drafted == 0 || (rejected && line.record.judged >= ENOUGH);
-        if choice.probe && failed {
+        if choice.last_try && accepted == 0 {
             line.rest(generated);
         }
     }
@@ -192,7 +195,7 @@ impl Controller {
 
 enum Verdict {
     Work(usize),
-    Probe(usize, bool),
+    Probe { k: usize, bonus: bool, last_try: bool },
     Rest,
 }
 
@@ -222,7 +225,7 @@ struct Estimate {
 impl Arm {
     fn new(drafter: Box<dyn Drafter>) -> Self {
         let (start, share) = match drafter.kind() {
-            DrafterKind::LayerSkip => (0.6, 0.009),
+            DrafterKind::LayerSkip => (0.8, 0.008),
             DrafterKind::PromptLookup => (0.3, 0.005),
         };
         let line = Line { pause: FIRST_PAUSE, ..Line::default() };
@@ -260,7 +263,7 @@ impl Arm {
             Some(Against::Slow)
         } else if too_short {
             Some(Against::Short)
-        } else if self.balance > allowance {
+        } else if self.balance > allowance + CREDIT {
             Some(Against::Debt)
         } else {
             None
@@ -305,7 +308,7 @@ impl Arm {
         if std::mem::take(&mut line.next_probe) > 0 {
             line.record.age(2.0); // what was so long ago yields to what the probes find; they go on until one fails
         }
-        Verdict::Probe(k, bonus)
+        Verdict::Probe { k, bonus, last_try: estimate.judged + 1.0 >= ENOUGH }
     }
 
     fn estimate(&self, offer: usize, costs: &CostModel) -> Estimate {
@@ -316,7 +319,8 @@ impl Arm {
                 let (accepted, judged) = costs.prior(plan);
                 let scale = 6.0 / (6.0 + own.judged);
                 let (a, n) = (own.accepted + accepted * scale, own.judged + judged * scale);
-                Estimate { alpha: (a + 1.0) / (n + 2.0), judged: n, enough: n >= ENOUGH }
+                // A hopeful prior: what is tried too little costs a probe, what is given up too early costs the gain.
+                Estimate { alpha: (a + 2.0) / (n + 3.0), judged: n, enough: n >= ENOUGH }
             }
             None => {
                 // The longer the match, the likelier it goes on.

@@ -7,7 +7,7 @@
 //! judges it.
 //!
 //! Gumbel noise for a whole vocabulary is the costly case. [`Key::race`] finds `argmax s(x) + G(x)` without a logarithm
-//! for almost every token: the leading zeros of the random bits bound the noise from above, and a token whose bound does not reach the best so far
+//! for almost every token: the size of the random number bounds the noise from above, and a token whose bound does not reach the best so far
 //! cannot win.
 
 use selfspec_model::TokenId;
@@ -118,9 +118,10 @@ impl Key {
 
     #[inline(always)]
     fn enter(self, x: TokenId, score: f32, coarse: u32, best: &mut (TokenId, f64), bar: &mut f32) {
-        // h >= coarse / 2^32 >= 2^-(z + 1) and -ln(1 - h) >= h, so the noise is at most (z + 1) ln 2.
-        // Where coarse is 0 the bits below it decide, and there is no bound from it.
-        let bound = (coarse.leading_zeros() + 1) as f32 * std::f32::consts::LN_2;
+        // The noise is -ln(-ln(1 - h)) <= -ln(h), and h >= coarse / 2^32. The bits of a float, read as an integer, are its logarithm but for a
+        // chord under the curve: log2 c >= bits / 2^23 - 127. Where coarse is 0 the bits below it decide, and nothing bounds them from here.
+        let log2 = (coarse as f32).to_bits() as f32 * (1.0 / 8_388_608.0) - 127.0;
+        let bound = (32.0 - log2) * std::f32::consts::LN_2;
         if score + bound < *bar && coarse != 0 {
             return;
         }

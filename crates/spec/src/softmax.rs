@@ -22,23 +22,22 @@ impl Peak {
     /// A logit that is NaN or plus infinity, or none above minus infinity.
     pub(crate) fn of(row: &[f32]) -> Result<Peak, LogitsFault> {
         let mut highest = [f32::NEG_INFINITY; LANES];
-        let mut sane = [true; LANES];
+        let mut largest = [0i32; LANES]; // of the bits without the sign: NaNs lie above infinity
         let (chunks, rest) = row.as_chunks::<LANES>();
         for chunk in chunks {
-            for ((high, sane), l) in highest.iter_mut().zip(&mut sane).zip(chunk) {
+            for ((high, bits), l) in highest.iter_mut().zip(&mut largest).zip(chunk) {
                 *high = if *l > *high { *l } else { *high };
-                *sane &= *l < f32::INFINITY; // false for NaN too
+                let size = (l.to_bits() & 0x7fff_ffff) as i32;
+                *bits = if size > *bits { size } else { *bits };
             }
         }
-        let mut logit = highest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut sane = sane.iter().all(|s| *s);
-        for l in rest {
-            logit = logit.max(*l);
-            sane &= *l < f32::INFINITY;
+        let logit = highest.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+        let infinite = f32::INFINITY.to_bits() as i32;
+        if largest.iter().any(|bits| *bits > infinite) || rest.iter().any(|l| l.is_nan()) {
+            return Err(LogitsFault::NotANumber);
         }
-        if !sane {
-            let nan = row.iter().any(|l| l.is_nan());
-            return Err(if nan { LogitsFault::NotANumber } else { LogitsFault::Infinite });
+        if logit == f32::INFINITY {
+            return Err(LogitsFault::Infinite);
         }
         if logit == f32::NEG_INFINITY {
             return Err(LogitsFault::NothingPossible);

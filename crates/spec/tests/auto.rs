@@ -59,7 +59,6 @@ fn drafts_that_do_not_pay_cost_at_most_three_per_cent() {
                     let worst = ratios.iter().copied().fold(0.0, f64::max);
                     let what =
                         format!("{drafter:?}, {max_tokens} tokens, agreement {agreement}: {mean:.4}, worst {worst:.4}");
-                    eprintln!("{what}");
                     assert!(mean < 1.03 && worst < 1.05, "{what}");
                 }
             }
@@ -115,20 +114,19 @@ fn a_trained_exit_gains_by_layer_skip() {
             assert_eq!(got.stats.drafter, Some(DrafterKind::LayerSkip));
         }
         let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-        eprintln!("{drafter:?}: {mean:.3} of plain time");
         assert!(mean < 1.0 / 1.3, "{ratios:?}");
     }
 }
 
-/// Where acceptance differs from task to task, speculation follows: a sequence that starts badly is tried again.
+/// Cheap drafts that are nearly always right grow long; dearer or worse ones stay short.
 #[test]
 fn the_draft_length_follows_what_pays() {
-    // c of 0.45 at acceptance 0.75: two or three drafts are best; at 0.95 as many as allowed.
-    let lengths = |agreement: f64| {
-        let request = request(exit(N, 12), greedy(), 300);
+    let longest = |agreement: f64, exit_layer: usize| {
+        let request = request(exit(N, exit_layer), greedy(), 300);
         let (_, got) = slowdown(&options(agreement, 1), request, CostModel::new());
-        got.stats.by_position.iter().filter(|p| p.drafted > 20).count()
+        got.stats.by_position.iter().filter(|p| p.drafted > 5).count()
     };
-    assert!(lengths(0.99) > lengths(0.8), "{} {}", lengths(0.99), lengths(0.8));
-    assert!(lengths(0.99) >= 6);
+    let (good, dear, bad) = (longest(0.99, 3), longest(0.99, 12), longest(0.8, 3));
+    assert_eq!(good, 8);
+    assert!((2..=6).contains(&dear) && (2..=6).contains(&bad), "{dear} {bad}");
 }

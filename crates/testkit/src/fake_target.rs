@@ -4,7 +4,7 @@
 //! model itself wrote them. A row that would attend to a gap, to another continuation's leftovers, or to a draft's approximation where the
 //! model's own is needed, is refused with [`BackendError::BadRow`]. So a test that passes on it has not read a stale cache.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 
 use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, SeqId, StepOutput, TokenId};
 
@@ -414,10 +414,10 @@ impl Backend for FakeTarget {
             if last.insert(row.seq, row.pos).is_some_and(|pos| pos >= row.pos) {
                 return Err(bad(row, "rows of a sequence must ascend in a step"));
             }
-            if !touched.contains_key(&row.seq) {
-                touched.insert(row.seq, self.sequence(row.seq)?.clone());
-            }
-            let sequence = touched.get_mut(&row.seq).expect("inserted above");
+            let sequence = match touched.entry(row.seq) {
+                hash_map::Entry::Occupied(there) => there.into_mut(),
+                hash_map::Entry::Vacant(place) => place.insert(self.sequence(row.seq)?.clone()),
+            };
             starts.push(sequence.enter(row)?);
         }
         let mut layer_rows = 0;

@@ -19,9 +19,12 @@ pub struct Output {
     pub error: Option<SpecError>,
 }
 
+/// Tokens, log-probabilities, end and error.
+pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SpecError>);
+
 impl Output {
     /// What must not depend on speculation.
-    pub fn result(&self) -> (&[TokenId], &[Option<TokenLogprob>], Option<FinishReason>, &Option<SpecError>) {
+    pub fn result(&self) -> Result<'_> {
         (&self.tokens, &self.logprobs, self.finish, &self.error)
     }
 }
