@@ -18,7 +18,7 @@ pub(crate) struct Shape {
 /// What one request is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// Most tokens to generate.
+    /// Most tokens to generate; `usize::MAX` where only the context's end bounds them.
     pub(crate) max_tokens: usize,
     /// Pages set aside.
     pub(crate) pages: usize,
@@ -63,16 +63,18 @@ impl Shape {
             return Err(EngineError::PromptTooLong { tokens: prompt, context: self.model_context });
         }
         let draft_room = draft_room(speculation);
-        let (max_tokens, bound) = match max_tokens {
-            Some(max_tokens) => (max_tokens, self.model_context),
-            None => (self.context().saturating_sub(prompt).max(1), self.context().max(prompt + 1)),
+        let bound = match max_tokens {
+            Some(_) => self.model_context,
+            // At least one token is wanted, whatever the cache holds.
+            None => self.context().max(prompt + 1),
         };
+        let max_tokens = max_tokens.unwrap_or(usize::MAX);
         let positions = prompt.saturating_add(max_tokens).saturating_add(draft_room).min(bound);
         let pages = positions.div_ceil(self.page_positions);
         if pages > self.total_pages {
             return Err(EngineError::NeverFits {
                 prompt,
-                max_tokens,
+                max_tokens: max_tokens.min(bound - prompt),
                 draft_room,
                 pages,
                 page_positions: self.page_positions,
@@ -122,8 +124,10 @@ mod tests {
 
     #[test]
     fn without_a_bound_a_request_takes_the_context_or_the_cache() {
-        assert_eq!(shape(100, 50).grant(10, None, &drafting(8)).expect("fits"), Grant { max_tokens: 90, pages: 7 });
-        assert_eq!(shape(100, 3).grant(10, None, &drafting(8)).expect("fits"), Grant { max_tokens: 38, pages: 3 });
+        let unbounded = |pages| Grant { max_tokens: usize::MAX, pages };
+        assert_eq!(shape(100, 50).grant(10, None, &drafting(8)).expect("fits"), unbounded(7));
+        assert_eq!(shape(100, 3).grant(10, None, &drafting(8)).expect("fits"), unbounded(3));
+        assert_eq!(shape(100, 3).context(), 48, "which is where the sequence ends");
     }
 
     #[test]

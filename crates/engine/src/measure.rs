@@ -11,6 +11,9 @@ use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, SeqId, StepOu
 use crate::engine::Engine;
 use crate::error::EngineError;
 
+/// The bandwidth measurement takes this much memory at most; caches are smaller.
+const MOST_BANDWIDTH_BYTES: usize = 1 << 30;
+
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct MeasureOptions {
@@ -100,6 +103,8 @@ pub struct PassTimes {
 /// # Errors
 /// The backend refuses a row: the context or the cache is too small for the positions, or a plan is of another depth.
 pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
+    let rows = options.rows.iter().copied().max().unwrap_or(0).max(1);
+    check_room(backend, options.context.saturating_add(rows))?;
     let seq = backend.create();
     let times = pass_times_in(backend, seq, options);
     backend.free(seq);
@@ -145,6 +150,7 @@ pub fn prefill_rows_s(
     chunk: usize,
     repetitions: usize,
 ) -> Result<f64, BackendError> {
+    check_room(backend, prompt)?;
     let mut out = StepOutput::new(backend.vocab());
     let mut seconds = Vec::with_capacity(repetitions);
     for _ in 0..repetitions.max(1) {
@@ -156,6 +162,15 @@ pub fn prefill_rows_s(
         filled?;
     }
     Ok(prompt as f64 / median(&mut seconds))
+}
+
+/// Whether a sequence of so many positions can be had at all: before time is spent on its beginning.
+fn check_room(backend: &dyn Backend, positions: usize) -> Result<(), BackendError> {
+    if positions > backend.context() {
+        return Err(BackendError::BeyondContext { pos: positions - 1, context: backend.context() });
+    }
+    let (wanted, free) = (positions.div_ceil(backend.page_positions()), backend.free_pages());
+    if wanted > free { Err(BackendError::KvFull { wanted: wanted - free, free }) } else { Ok(()) }
 }
 
 /// Commits the first `len` positions of `seq`, as a prompt is read: in chunks, with logits of the last row.
@@ -214,8 +229,14 @@ impl Engine {
         let pass_bytes = self.loaded().map(|loaded| loaded.pass_bytes(&full, options.context));
         let (threads, options) = (self.threads(), options.clone());
         self.exclusive(move |backend| {
-            let bandwidth =
-                || pass_bytes.map(|bytes| selfspec_kernels::read_bandwidth(&Team::new(threads), bytes as usize));
+            check_room(backend, options.context.saturating_add(1))?;
+            let team = Team::new(threads);
+            let bandwidth = || {
+                pass_bytes.map(|bytes| {
+                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MOST_BANDWIDTH_BYTES);
+                    selfspec_kernels::read_bandwidth(&team, bytes)
+                })
+            };
             let before = bandwidth();
             let times = pass_times(backend, &options)?;
             let after = bandwidth();

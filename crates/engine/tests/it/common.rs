@@ -1,8 +1,8 @@
 //! Backends whose output is known, and backends that fail on purpose.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use selfspec_engine::{
     Backend, BackendError, DraftLen, DrafterChoice, Engine, EngineOptions, Event, Generation, LayerPlan, Prompt,
@@ -140,6 +140,10 @@ pub(crate) struct Faults {
     pub(crate) panic_in: AtomicUsize,
     /// Lose a page with the panic: a sequence stays for ever.
     pub(crate) lose_a_page: AtomicBool,
+    /// The step of this number, from 1, sets `hold`; 0 none.
+    pub(crate) hold_at: AtomicUsize,
+    /// Tokens of the rows at position 0, in the order of the steps.
+    pub(crate) first_tokens: Mutex<Vec<TokenId>>,
     /// Steps wait while this is set.
     pub(crate) hold: AtomicBool,
     pub(crate) steps: AtomicUsize,
@@ -212,10 +216,14 @@ impl<B: Backend> Backend for Faulty<B> {
         self.inner.set_len(seq, len)
     }
     fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
+        if self.faults.steps.fetch_add(1, Ordering::SeqCst) + 1 == self.faults.hold_at.load(Ordering::SeqCst) {
+            self.faults.hold.store(true, Ordering::SeqCst);
+        }
         while self.faults.hold.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        self.faults.steps.fetch_add(1, Ordering::SeqCst);
+        let first = rows.iter().filter(|r| r.pos == 0).map(|r| r.token);
+        self.faults.first_tokens.lock().expect("no test panics with it").extend(first);
         self.faults.most_rows.fetch_max(rows.len(), Ordering::SeqCst);
         let seqs: HashSet<SeqId> = rows.iter().map(|r| r.seq).collect();
         self.faults.most_seqs.fetch_max(seqs.len(), Ordering::SeqCst);
