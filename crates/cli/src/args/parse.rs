@@ -1,0 +1,104 @@
+//! Values of flags: text to typed values, with ranges.
+
+use std::ops::Range;
+use std::str::FromStr;
+
+use selfspec_engine::{DraftLen, MAX_DRAFT};
+
+/// A floating-point number, which must pass `ok`.
+fn number(s: &str, ok: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {
+    match f32::from_str(s.trim()) {
+        Ok(v) if v.is_finite() && ok(v) => Ok(v),
+        _ => Err(format!("expected {expected}")),
+    }
+}
+
+pub(crate) fn temperature(s: &str) -> Result<f32, String> {
+    number(s, |v| v >= 0.0, "a number, 0 or above")
+}
+
+pub(crate) fn above_zero_to_one(s: &str) -> Result<f32, String> {
+    number(s, |v| v > 0.0 && v <= 1.0, "a number above 0, at most 1")
+}
+
+pub(crate) fn zero_to_one(s: &str) -> Result<f32, String> {
+    number(s, |v| (0.0..=1.0).contains(&v), "a number from 0 to 1")
+}
+
+pub(crate) fn above_zero(s: &str) -> Result<f32, String> {
+    number(s, |v| v > 0.0, "a number above 0")
+}
+
+pub(crate) fn any_number(s: &str) -> Result<f32, String> {
+    number(s, |_| true, "a number")
+}
+
+/// A count from 1 upwards, within reason.
+pub(crate) fn count(s: &str) -> Result<usize, String> {
+    match usize::from_str(s.trim()) {
+        Ok(n) if (1..=1 << 24).contains(&n) => Ok(n),
+        _ => Err("expected a whole number, 1 or above".to_owned()),
+    }
+}
+
+pub(crate) fn threads(s: &str) -> Result<usize, String> {
+    match usize::from_str(s.trim()) {
+        Ok(n) if (1..=1024).contains(&n) => Ok(n),
+        _ => Err("expected a whole number from 1 to 1024".to_owned()),
+    }
+}
+
+/// `auto`, or a fixed number of tokens.
+pub(crate) fn draft_len(s: &str) -> Result<DraftLen, String> {
+    match (s.trim(), usize::from_str(s.trim())) {
+        ("auto", _) => Ok(DraftLen::Adaptive),
+        (_, Ok(k)) if (1..=MAX_DRAFT).contains(&k) => Ok(DraftLen::Fixed(k)),
+        _ => Err(format!("expected `auto`, or a whole number from 1 to {MAX_DRAFT}")),
+    }
+}
+
+/// `A..B`: layers from A up to, not including, B.
+pub(crate) fn layers(s: &str) -> Result<Range<usize>, String> {
+    let expected = || "expected A..B with A below B, for example 10..20".to_owned();
+    let (from, to) = s.trim().split_once("..").ok_or_else(expected)?;
+    match (usize::from_str(from.trim()), usize::from_str(to.trim())) {
+        (Ok(from), Ok(to)) if from < to => Ok(from..to),
+        _ => Err(expected()),
+    }
+}
+
+/// `ID=V`: a token and what is added to its logit.
+pub(crate) fn logit_bias(s: &str) -> Result<(u32, f32), String> {
+    let expected = || "expected ID=V with a token id and a number, for example 42=-100".to_owned();
+    let (id, value) = s.trim().split_once('=').ok_or_else(expected)?;
+    match (u32::from_str(id.trim()), any_number(value)) {
+        (Ok(id), Ok(value)) => Ok((id, value)),
+        _ => Err(expected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_held() {
+        assert_eq!(temperature("0.8"), Ok(0.8));
+        for bad in ["-1", "nan", "inf", "x", ""] {
+            assert!(temperature(bad).is_err(), "{bad}");
+        }
+        assert!(above_zero_to_one("0").is_err() && above_zero_to_one("1").is_ok() && zero_to_one("0").is_ok());
+        assert!(count("0").is_err() && count("99999999999999999999").is_err() && threads("2").is_ok());
+    }
+
+    #[test]
+    fn draft_lengths_layers_and_biases_are_read() {
+        assert_eq!(draft_len("auto"), Ok(DraftLen::Adaptive));
+        assert_eq!(draft_len("8"), Ok(DraftLen::Fixed(8)));
+        assert!(draft_len("0").is_err() && draft_len("17").is_err());
+        assert_eq!(layers("10..20"), Ok(10..20));
+        assert!(layers("20..10").is_err() && layers("5..5").is_err() && layers("5").is_err());
+        assert_eq!(logit_bias("42=-100"), Ok((42, -100.0)));
+        assert!(logit_bias("42").is_err() && logit_bias("-1=2").is_err() && logit_bias("1=nan").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! `selfspec bench`: what passes cost on this machine, and what speculation makes of it.
+
+mod report;
+mod speculation;
+
+use selfspec_engine::{
+    DrafterChoice, Engine, LayerPlan, MeasureOptions, Measurements, Prompt, Request, SpeculationParams,
+};
+
+use crate::args::{BenchArgs, Format};
+use crate::output::{self, Ui};
+use crate::progress::Steps;
+use crate::request::{Style, exit_plan};
+use crate::stats::tokens_per_second;
+use crate::{model, prompts};
+use report::Report;
+use speculation::{Contender, Result as SpeculationResult};
+
+/// Committed positions before the measured rows.
+const CONTEXT: usize = 256;
+/// Rows of the widest measured pass.
+const ROWS: usize = 16;
+/// Prompt rows of the prefill measurement.
+const PREFILL: usize = 512;
+/// Tokens that a measurement of plain decoding generates.
+const PLAIN_TOKENS: usize = 64;
+
+pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
+    let prompts = prompts::load(args.prompts.as_deref(), args.limit)?;
+    let prompts = if args.prompts.is_none() { prompts::one_of_each(prompts) } else { prompts };
+    let engine = model::engine(&args.model.model, None, &args.compute, ui)?;
+    let needed = CONTEXT + ROWS.max(PLAIN_TOKENS) + 1;
+    if engine.context() < needed {
+        anyhow::bail!("bench needs a context of {needed} positions, this model has {}", engine.context());
+    }
+    let exits = exits(args, engine.n_layers())?;
+    let measured = measure(&engine, args, &exits, ui)?;
+    let plain_tok_s = plain_speed(&engine, args.repetitions, ui)?;
+    let style = Style::of(args.raw, engine.info());
+    let contenders = contenders(args, &exits, engine.n_layers());
+    let speculation = speculation::run(&engine, &prompts, style, &contenders, args, ui)?;
+    let report = Report::new(&engine, &measured, plain_tok_s, &exits, speculation);
+    match args.output {
+        Format::Md => Ok(output::print(&report.markdown(&args.model.model, args.draft_len))?),
+        Format::Json => output::print_json(&report.json()),
+        Format::Csv => Ok(output::print(&report.csv())?),
+    }
+}
+
+/// An exit layer with its plan.
+type Exit = (usize, LayerPlan);
+
+/// The exits asked for; without any, four over the range where they can pay.
+fn exits(args: &BenchArgs, n_layers: usize) -> anyhow::Result<Vec<Exit>> {
+    let mut layers = args.exits.clone();
+    if layers.is_empty() {
+        layers = [0.3, 0.5, 0.65, 0.8].iter().map(|f| (n_layers as f64 * f).round() as usize).collect();
+        layers.retain(|l| (1..n_layers).contains(l));
+    }
+    layers.sort_unstable();
+    layers.dedup();
+    layers.into_iter().map(|exit| Ok((exit, exit_plan(n_layers, exit)?))).collect()
+}
+
+fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow::Result<Measurements> {
+    let steps = Steps::new(ui, "measuring passes", 0);
+    let options = MeasureOptions {
+        context: CONTEXT,
+        rows: (1..=ROWS).collect(),
+        plans: exits.iter().map(|(_, plan)| plan.clone()).collect(),
+        repetitions: args.repetitions.saturating_mul(5),
+        prefill: PREFILL.min(engine.context()),
+        ..MeasureOptions::default()
+    };
+    let measured = engine.measure(&options)?;
+    steps.step();
+    Ok(measured)
+}
+
+/// Tokens a second of plain decoding through the whole engine, after a prompt of [`CONTEXT`] tokens: the median of the repetitions.
+fn plain_speed(engine: &Engine, repetitions: usize, ui: &Ui) -> anyhow::Result<f64> {
+    let steps = Steps::new(ui, "measuring plain decoding", repetitions as u64);
+    let vocab = engine.info().vocab.max(1);
+    let prompt: Vec<u32> = (0..CONTEXT).map(|i| (i.wrapping_mul(7919) % vocab) as u32).collect();
+    let mut speeds = Vec::new();
+    for _ in 0..repetitions {
+        let mut request = Request::new(Prompt::Tokens(prompt.clone()));
+        request.max_tokens = Some(PLAIN_TOKENS);
+        request.ignore_eos = true;
+        request.speculation = SpeculationParams::off();
+        speeds.push(tokens_per_second(&engine.submit(request)?.wait()?));
+        steps.step();
+    }
+    Ok(speculation::median(&mut speeds))
+}
+
+/// The ways of drafting that are compared: layer skip at the first exit in the deeper half, prompt lookup, auto.
+fn contenders(args: &BenchArgs, exits: &[Exit], n_layers: usize) -> Vec<Contender> {
+    let always = |drafter| SpeculationParams { drafter, always: true, ..SpeculationParams::default() };
+    let mut contenders = Vec::new();
+    if let Some((exit, plan)) = exits.iter().find(|(exit, _)| 2 * exit > n_layers).or(exits.last()) {
+        let params = SpeculationParams { draft_len: args.draft_len, ..always(DrafterChoice::LayerSkip(plan.clone())) };
+        contenders.push(Contender { name: "layer-skip", exit_layer: Some(*exit), params });
+    }
+    let lookup = always(DrafterChoice::PromptLookup);
+    contenders.push(Contender { name: "prompt-lookup", exit_layer: None, params: lookup });
+    contenders.push(Contender { name: "auto", exit_layer: None, params: SpeculationParams::default() });
+    contenders
+}

@@ -1,0 +1,195 @@
+//! A conversation at the terminal.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use selfspec_engine::{Engine, EngineError, FinishReason, Message, Prompt, Request, Summary};
+
+use crate::args::RunArgs;
+use crate::output::{self, Ui};
+use crate::request::{Style, message};
+use crate::run::{Marks, generate, tell};
+use crate::stats::{speculation_line, speed_line};
+use crate::{model, request};
+
+const HELP: &str = "\
+/help           this list
+/clear          forget the conversation
+/system TEXT    set the system message and forget the conversation; without TEXT, remove it
+/stats          figures of the last answer
+/exit           leave, like Ctrl-D
+Ctrl-C ends an answer; pressed twice at the prompt it leaves
+";
+
+/// Lines that the history keeps.
+const HISTORY: usize = 1000;
+
+pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
+    for flag in request::without_effect(&args.sampling) {
+        ui.warn(&format!("{flag} has no effect at temperature 0"));
+    }
+    let engine = model::engine(&args.model.model, args.context, &args.compute, ui)?;
+    let style = request::style(args, engine.info(), ui)?;
+    let chat = Chat {
+        request: request::template(args, engine.n_layers())?,
+        engine,
+        style,
+        system: args.system.clone(),
+        messages: Vec::new(),
+        last: None,
+        args,
+        ui,
+    };
+    chat.talk()
+}
+
+struct Chat<'a> {
+    engine: Engine,
+    request: Request,
+    style: Style,
+    system: Option<String>,
+    messages: Vec<Message>, // user and assistant in turn, without the system message
+    last: Option<Summary>,
+    args: &'a RunArgs,
+    ui: &'a Ui,
+}
+
+/// Whether the conversation goes on.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Line,
+    Leave,
+}
+
+impl Chat<'_> {
+    fn talk(mut self) -> anyhow::Result<()> {
+        let mut editor = editor()?;
+        let history = history_file(self.ui);
+        if let Some(path) = history.as_ref().filter(|p| p.exists())
+            && let Err(error) = editor.load_history(path)
+        {
+            self.ui.warn(&format!("cannot read {}: {error}", path.display()));
+        }
+        self.ui.note("/help lists the commands, Ctrl-D leaves");
+        let mut interrupted = false;
+        let end = loop {
+            match editor.readline("> ") {
+                Ok(line) => {
+                    interrupted = false;
+                    if !line.trim().is_empty() {
+                        editor.add_history_entry(line.as_str())?;
+                        if self.line(&line)? == Next::Leave {
+                            break Ok(());
+                        }
+                    }
+                }
+                Err(ReadlineError::Interrupted) if interrupted => break Ok(()),
+                Err(ReadlineError::Interrupted) => {
+                    interrupted = true;
+                    self.ui.note("Ctrl-C again leaves");
+                }
+                Err(ReadlineError::Eof) => break Ok(()),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        if let Some(path) = history
+            && let Err(error) = save_history(&mut editor, &path)
+        {
+            self.ui.warn(&format!("cannot write {}: {error}", path.display()));
+        }
+        end
+    }
+
+    fn line(&mut self, line: &str) -> anyhow::Result<Next> {
+        let trimmed = line.trim();
+        if !trimmed.starts_with('/') {
+            self.answer(line)?;
+            return Ok(Next::Line);
+        }
+        let (command, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
+        match command {
+            "/help" => output::print(HELP)?,
+            "/exit" | "/quit" => return Ok(Next::Leave),
+            "/clear" => self.messages.clear(),
+            "/system" if self.style == Style::Plain => {
+                self.ui.error("a system message needs the model's chat template")
+            }
+            "/system" => {
+                self.system = Some(rest.trim().to_owned()).filter(|s| !s.is_empty());
+                self.messages.clear();
+            }
+            "/stats" => match &self.last {
+                Some(summary) => {
+                    output::println(&speed_line(summary))?;
+                    output::println(&speculation_line(&self.request.speculation, &summary.stats))?;
+                }
+                None => self.ui.note("no answer yet"),
+            },
+            _ => {
+                self.ui.error(&format!("unknown command {command}"));
+                self.ui.hint("/help lists the commands");
+            }
+        }
+        Ok(Next::Line)
+    }
+
+    fn answer(&mut self, line: &str) -> anyhow::Result<()> {
+        let mut request = self.request.clone();
+        request.prompt = match self.style {
+            Style::Plain => Prompt::Text(line.to_owned()),
+            Style::Chat => {
+                self.messages.push(message("user", line));
+                let system = self.system.iter().map(|s| message("system", s));
+                Prompt::Chat(system.chain(self.messages.iter().cloned()).collect())
+            }
+        };
+        match generate(&self.engine, request, Some(Marks::new(self.args, self.ui))) {
+            Ok((summary, _)) => {
+                if self.style == Style::Chat {
+                    self.messages.push(message("assistant", &summary.text));
+                }
+                if self.args.output.stats || self.args.output.trace {
+                    tell(self.args, self.ui, &self.request.speculation, &summary);
+                } else if summary.finish_reason == FinishReason::Length {
+                    self.ui.note("the answer was cut at its most tokens, -n allows more");
+                }
+                self.last = Some(summary);
+                Ok(())
+            }
+            // What one message did wrong does not end the conversation.
+            Err(error) if error.is::<EngineError>() => {
+                if self.style == Style::Chat {
+                    self.messages.pop();
+                }
+                self.ui.error(&error.to_string());
+                if matches!(
+                    error.downcast_ref(),
+                    Some(EngineError::PromptTooLong { .. } | EngineError::NeverFits { .. })
+                ) {
+                    self.ui.hint("/clear forgets the conversation");
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn editor() -> anyhow::Result<DefaultEditor> {
+    let config = rustyline::Config::builder().max_history_size(HISTORY)?.auto_add_history(false).build();
+    Ok(DefaultEditor::with_config(config)?)
+}
+
+/// The file that keeps what the user typed, beside the models.
+fn history_file(ui: &Ui) -> Option<PathBuf> {
+    model::hub_options(ui).ok().map(|o| o.home.join("chat-history.txt"))
+}
+
+fn save_history(editor: &mut DefaultEditor, path: &std::path::Path) -> anyhow::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    Ok(editor.save_history(path)?)
+}

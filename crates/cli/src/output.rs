@@ -1,0 +1,159 @@
+//! Standard output and standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Color, Global};
+
+/// What the user wants to see, and what the terminal can show.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ui {
+    /// Print nothing but data and errors.
+    pub(crate) quiet: bool,
+    /// Fetch nothing.
+    pub(crate) offline: bool,
+    verbose: bool,
+    color: Color,
+}
+
+impl Ui {
+    pub(crate) fn new(global: &Global) -> Self {
+        Ui { quiet: global.quiet, offline: global.offline, verbose: global.verbose, color: global.color }
+    }
+
+    /// Whether standard output takes colour.
+    pub(crate) fn stdout_color(&self) -> bool {
+        self.color_on(io::stdout().is_terminal())
+    }
+
+    fn color_on(&self, terminal: bool) -> bool {
+        match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+                terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+            }
+        }
+    }
+
+    /// Whether a progress bar can be drawn.
+    pub(crate) fn progress(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// A line for the user, unless they want quiet.
+    pub(crate) fn note(&self, line: &str) {
+        if !self.quiet {
+            self.line(None, line);
+        }
+    }
+
+    /// Something that may not be as the user thinks.
+    pub(crate) fn warn(&self, line: &str) {
+        if !self.quiet {
+            self.line(Some(("warning", "33")), line);
+        }
+    }
+
+    /// Why the command fails.
+    pub(crate) fn error(&self, line: &str) {
+        self.line(Some(("error", "31")), line);
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self, line: &str) {
+        self.line(Some(("hint", "36")), line);
+    }
+
+    fn line(&self, label: Option<(&str, &str)>, line: &str) {
+        let mut stderr = io::stderr().lock();
+        // Standard error may be closed; there is nobody left to tell.
+        let _ = match label {
+            Some((label, code)) if self.color_on(io::stderr().is_terminal()) => {
+                writeln!(stderr, "\x1b[1;{code}m{label}\x1b[0m: {line}")
+            }
+            Some((label, _)) => writeln!(stderr, "{label}: {line}"),
+            None => writeln!(stderr, "{line}"),
+        };
+    }
+}
+
+/// Writes data to standard output.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Writes a line of data to standard output.
+pub(crate) fn println(line: &str) -> io::Result<()> {
+    print(&format!("{line}\n"))
+}
+
+/// Writes one JSON object on lines of its own.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    Ok(println(&serde_json::to_string_pretty(value)?)?)
+}
+
+/// Sends the program's log to standard error: warnings, more with `--verbose`, anything with `SELFSPEC_LOG`.
+pub(crate) fn log_to_stderr(ui: &Ui) {
+    let default = match (ui.quiet, ui.verbose) {
+        (true, _) => "error",
+        (false, false) => "warn",
+        (false, true) => "warn,selfspec=debug,selfspec_hub=debug,selfspec_engine=debug",
+    };
+    let filter = EnvFilter::try_from_env("SELFSPEC_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time();
+    subscriber.with_target(false).with_ansi(ui.color_on(io::stderr().is_terminal())).init();
+}
+
+/// A number of bytes for people.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", n as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", n as f64 / 1_073_741_824.0),
+    }
+}
+
+/// A table: columns as wide as their widest cell, two spaces apart; the columns in `right` are set flush right.
+pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, cell) in row.iter().enumerate() {
+            let pad = " ".repeat(widths[c] - cell.chars().count());
+            let gap = if c == 0 { "" } else { "  " };
+            line += &if right.contains(&c) { format!("{gap}{pad}{cell}") } else { format!("{gap}{cell}{pad}") };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["NAME", "SIZE", "TYPE"]), row(["über", "9", ""]), row(["b", "123456", "x"])];
+        assert_eq!(table(&rows, &[1]), "NAME    SIZE  TYPE\nüber       9\nb     123456  x\n");
+    }
+
+    #[test]
+    fn bytes_have_the_unit_that_fits() {
+        assert_eq!(
+            [bytes(0), bytes(1023), bytes(98_362_432), bytes(3 << 30)],
+            ["0 B", "1023 B", "93.8 MiB", "3.00 GiB"]
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! Progress of downloads and long runs, on standard error and only on a terminal.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use selfspec_hub::{Event, Progress};
+
+use crate::output::Ui;
+
+/// Shows what the hub does: bars on a terminal, warnings in any case.
+pub(crate) struct HubProgress {
+    ui: Ui,
+    bar: RefCell<Option<ProgressBar>>,
+}
+
+impl HubProgress {
+    pub(crate) fn new(ui: &Ui) -> Self {
+        HubProgress { ui: *ui, bar: RefCell::new(None) }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = self.bar.borrow_mut().take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for HubProgress {
+    fn event(&self, event: &Event<'_>) {
+        match *event {
+            Event::Source { name, source } => self.ui.note(&format!("fetching {name} from {source}")),
+            Event::SourceFailed { source, error } => {
+                self.clear();
+                self.ui.warn(&format!("{source}: {error}"));
+            }
+            Event::Waiting { lock } => {
+                self.ui.note(&format!("another process fetches the same model, waiting for it ({})", lock.display()));
+            }
+            Event::Discarded { path, why } => self.ui.note(&format!("{}: {why}", path.display())),
+            Event::Start { verb, what, bytes } => {
+                self.clear();
+                if self.ui.progress() {
+                    let bar = bar(
+                        bytes,
+                        "{prefix} {msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+                        "{prefix} {msg} {bytes} {bytes_per_sec}",
+                    );
+                    bar.set_prefix(verb);
+                    bar.set_message(what.to_owned());
+                    *self.bar.borrow_mut() = Some(bar);
+                }
+            }
+            Event::Bytes(done) => {
+                if let Some(bar) = &*self.bar.borrow() {
+                    bar.set_position(done);
+                }
+            }
+            Event::Finish => self.clear(),
+        }
+    }
+}
+
+/// Counts the steps of a long run; draws nothing without a terminal.
+pub(crate) struct Steps(ProgressBar);
+
+impl Steps {
+    pub(crate) fn new(ui: &Ui, what: &str, steps: u64) -> Self {
+        let bar = if ui.progress() {
+            bar(Some(steps), "{msg} [{bar:30}] {pos}/{len} {eta}", "{msg} {pos}")
+        } else {
+            ProgressBar::hidden()
+        };
+        bar.set_message(what.to_owned());
+        Steps(bar)
+    }
+
+    pub(crate) fn step(&self) {
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn bar(len: Option<u64>, known: &str, unknown: &str) -> ProgressBar {
+    let bar = match len {
+        Some(len) => ProgressBar::new(len),
+        None => ProgressBar::new_spinner(),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(if len.is_some() { known } else { unknown });
+    bar.set_style(style.expect("the template is a constant of this program").progress_chars("=> "));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,27 @@
+//! `selfspec pull`: models into the cache.
+
+use crate::args::PullArgs;
+use crate::output::{self, Ui};
+use crate::progress::HubProgress;
+use crate::{failure, model};
+
+pub(crate) fn run(args: &PullArgs, ui: &Ui) -> anyhow::Result<()> {
+    let mut options = model::hub_options(ui)?;
+    options.force = args.force;
+    if args.force && options.offline {
+        return Err(failure::usage("--force fetches, and --offline forbids it", None));
+    }
+    let progress = HubProgress::new(ui);
+    for name in &args.models {
+        let path = selfspec_hub::resolve(name, &options, &progress)?;
+        if args.verify {
+            match selfspec_hub::verify(name, &options, &progress)? {
+                0 => ui.warn(&format!("{name}: no SHA-256 is known to compare with")),
+                1 => ui.note(&format!("{name}: 1 file has its SHA-256")),
+                n => ui.note(&format!("{name}: {n} files have their SHA-256")),
+            }
+        }
+        output::println(&path.display().to_string())?;
+    }
+    Ok(())
+}

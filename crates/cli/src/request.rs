@@ -1,0 +1,171 @@
+//! From flags to a request. What does not fit together is refused before a model is loaded.
+
+use selfspec_engine::{
+    DraftLen, DrafterChoice, LayerPlan, Message, ModelInfo, PlanError, Prompt, Request, SamplingParams,
+    SpeculationParams,
+};
+
+use crate::args::{RunArgs, SamplingArgs, Spec, SpeculationArgs};
+use crate::failure::usage;
+use crate::output::Ui;
+
+/// Rounds that a trace keeps: as many as the longest generation has.
+const TRACE: usize = 1 << 20;
+
+/// Refuses flags that do not apply together.
+pub(crate) fn check(args: &RunArgs) -> anyhow::Result<()> {
+    let s = &args.speculation;
+    let given = [
+        ("--exit-layer", s.exit_layer.is_some()),
+        ("--skip-layers", s.skip_layers.is_some()),
+        ("--min-confidence", s.min_confidence.is_some()),
+        ("--draft-len", s.draft_len.is_some()),
+        ("--no-bonus", s.no_bonus),
+        ("--spec-always", s.spec_always),
+        ("--show-drafts", args.output.show_drafts),
+        ("--trace", args.output.trace),
+    ];
+    let (allowed, name): (fn(&str) -> bool, _) = match spec_of(s) {
+        Spec::Auto | Spec::LayerSkip => return Ok(()),
+        Spec::Off => (|_| false, "off"),
+        Spec::PromptLookup => {
+            (|f| !matches!(f, "--exit-layer" | "--skip-layers" | "--min-confidence"), "prompt-lookup")
+        }
+    };
+    match given.iter().find(|(flag, given)| *given && !allowed(flag)) {
+        Some((flag, _)) => Err(usage(format!("{flag} does not apply to --spec {name}"), None)),
+        None => Ok(()),
+    }
+}
+
+/// Flags of sampling that cannot change a greedy choice, if any are given.
+pub(crate) fn without_effect(args: &SamplingArgs) -> Vec<&'static str> {
+    if !sampling(args).is_greedy() {
+        return Vec::new();
+    }
+    let given = [("--top-k", args.top_k != 0), ("--top-p", args.top_p < 1.0), ("--min-p", args.min_p > 0.0)];
+    given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect()
+}
+
+pub(crate) fn sampling(args: &SamplingArgs) -> SamplingParams {
+    SamplingParams {
+        temperature: args.temp,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repetition_penalty: args.repeat_penalty,
+        presence_penalty: args.presence_penalty,
+        frequency_penalty: args.frequency_penalty,
+        logit_bias: args.logit_bias.clone(),
+        seed: args.seed,
+    }
+}
+
+/// The drafter asked for: layers that are named mean layer skip, unless a drafter is named as well.
+fn spec_of(args: &SpeculationArgs) -> Spec {
+    match args.spec {
+        Some(spec) => spec,
+        None if args.exit_layer.is_some() || args.skip_layers.is_some() => Spec::LayerSkip,
+        None => Spec::Auto,
+    }
+}
+
+/// Speculation for a model of `n_layers` layers.
+///
+/// # Errors
+/// The layers named do not fit the model.
+pub(crate) fn speculation(args: &SpeculationArgs, trace: bool, n_layers: usize) -> anyhow::Result<SpeculationParams> {
+    let plan = match (args.exit_layer, &args.skip_layers) {
+        (Some(exit), _) => Some(exit_plan(n_layers, exit)?),
+        (None, Some(skip)) => Some(
+            LayerPlan::skip_middle(n_layers, skip.start, skip.end)
+                .map_err(|e| anyhow::anyhow!("--skip-layers {}..{}: {}", skip.start, skip.end, fit(&e, n_layers)))?,
+        ),
+        (None, None) => None,
+    };
+    let half = || LayerPlan::exit(n_layers, (n_layers / 2).max(1));
+    let (drafter, auto_plan) = match spec_of(args) {
+        Spec::Auto => (DrafterChoice::Auto, plan),
+        Spec::Off => (DrafterChoice::Off, None),
+        Spec::PromptLookup => (DrafterChoice::PromptLookup, None),
+        Spec::LayerSkip => (DrafterChoice::LayerSkip(plan.map_or_else(half, Ok)?), None),
+    };
+    Ok(SpeculationParams {
+        drafter,
+        auto_plan,
+        draft_len: args.draft_len.unwrap_or(DraftLen::Adaptive),
+        bonus: !args.no_bonus,
+        min_confidence: args.min_confidence.unwrap_or(0.0),
+        always: args.spec_always,
+        trace: if trace { TRACE } else { 0 },
+        ..SpeculationParams::default()
+    })
+}
+
+/// The plan of an early exit; one at the end of the model skips nothing and is refused.
+pub(crate) fn exit_plan(n_layers: usize, exit: usize) -> anyhow::Result<LayerPlan> {
+    if exit == n_layers {
+        anyhow::bail!("--exit-layer {exit}: the model has {n_layers} layers, an exit there skips none");
+    }
+    LayerPlan::exit(n_layers, exit).map_err(|e| anyhow::anyhow!("--exit-layer {exit}: {}", fit(&e, n_layers)))
+}
+
+fn fit(error: &PlanError, n_layers: usize) -> String {
+    match error {
+        PlanError::OutOfRange { .. } => format!("the model has {n_layers} layers"),
+        PlanError::Empty => "no layer is left to run".to_owned(),
+    }
+}
+
+/// A request with the flags of `run`, without its prompt.
+pub(crate) fn template(args: &RunArgs, n_layers: usize) -> anyhow::Result<Request> {
+    let mut request = Request::new(Prompt::Tokens(Vec::new()));
+    request.max_tokens = Some(args.max_tokens);
+    request.sampling = sampling(&args.sampling);
+    request.speculation = speculation(&args.speculation, args.output.trace, n_layers)?;
+    request.stop = args.stop.clone();
+    Ok(request)
+}
+
+/// How prompts are given to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// As messages, through the model's chat template.
+    Chat,
+    /// As they are.
+    Plain,
+}
+
+impl Style {
+    /// The style for a model: plain text if the user wants it or the model has no chat template.
+    pub(crate) fn of(raw: bool, info: &ModelInfo) -> Self {
+        if raw || !info.chat_template { Style::Plain } else { Style::Chat }
+    }
+}
+
+/// What `run` and `chat` do with a prompt's text.
+pub(crate) fn style(args: &RunArgs, info: &ModelInfo, ui: &Ui) -> anyhow::Result<Style> {
+    let style = Style::of(args.raw, info);
+    if style == Style::Plain && !args.raw {
+        if args.system.is_some() {
+            return Err(usage("--system needs a chat template, and the model has none", None));
+        }
+        ui.note("the model has no chat template, the prompt is used as plain text");
+    }
+    Ok(style)
+}
+
+/// One user message after the system message, or plain text.
+pub(crate) fn prompt(style: Style, system: Option<&str>, text: &str) -> Prompt {
+    match style {
+        Style::Plain => Prompt::Text(text.to_owned()),
+        Style::Chat => {
+            let system = system.map(|s| message("system", s));
+            Prompt::Chat(system.into_iter().chain([message("user", text)]).collect())
+        }
+    }
+}
+
+pub(crate) fn message(role: &str, content: &str) -> Message {
+    Message { role: role.to_owned(), content: content.to_owned() }
+}

@@ -1,0 +1,147 @@
+//! What a generation cost and what speculation did, in words and in JSON.
+
+use selfspec_engine::{DrafterChoice, DrafterKind, LayerPlan, RoundTrace, SpecStats, SpeculationParams, Summary};
+use serde::Serialize;
+
+/// Tokens a second after the first one; 0 if there was only one.
+pub(crate) fn tokens_per_second(summary: &Summary) -> f64 {
+    if summary.completion_tokens < 2 || summary.predicted_s <= 0.0 {
+        return 0.0;
+    }
+    (summary.completion_tokens - 1) as f64 / summary.predicted_s
+}
+
+/// The drafter as flags name it.
+pub(crate) fn drafter_flag(kind: DrafterKind) -> &'static str {
+    match kind {
+        DrafterKind::LayerSkip => "layer-skip",
+        DrafterKind::PromptLookup => "prompt-lookup",
+    }
+}
+
+/// The drafter that was used last; if none was, the one that was asked for.
+pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -> &'static str {
+    match (stats.drafter, &speculation.drafter) {
+        (Some(kind), _) => drafter_flag(kind),
+        (None, DrafterChoice::Off) => "off",
+        (None, DrafterChoice::Auto) => "auto",
+        (None, DrafterChoice::LayerSkip(_)) => "layer-skip",
+        (None, DrafterChoice::PromptLookup) => "prompt-lookup",
+    }
+}
+
+/// The exit layer of a plan that runs just the first layers.
+pub(crate) fn exit_layer(plan: &LayerPlan) -> Option<usize> {
+    (plan.exact_prefix() == plan.cost_layers() && !plan.is_full()).then(|| plan.exact_prefix())
+}
+
+/// A plan in words.
+pub(crate) fn plan_words(plan: &LayerPlan) -> String {
+    match exit_layer(plan) {
+        Some(exit) => format!("exit layer {exit}"),
+        None => format!("layers {plan}"),
+    }
+}
+
+/// The line about speed.
+pub(crate) fn speed_line(summary: &Summary) -> String {
+    let prompt_rate = summary.prompt_tokens as f64 / summary.prompt_s.max(1e-9);
+    format!(
+        "{} tokens at {:.1} tok/s; prompt of {} tokens at {prompt_rate:.0} tok/s; finished by {}",
+        summary.completion_tokens,
+        tokens_per_second(summary),
+        summary.prompt_tokens,
+        summary.finish_reason,
+    )
+}
+
+/// The line about speculation.
+pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStats) -> String {
+    if speculation.drafter == DrafterChoice::Off {
+        return "speculation: off".to_owned();
+    }
+    let mut line = format!("speculation: {}", drafter_name(speculation, stats));
+    let used = stats.drafter == Some(DrafterKind::LayerSkip);
+    if let Some(plan) = stats.plan.as_ref().filter(|_| used || !matches!(speculation.drafter, DrafterChoice::Auto)) {
+        line += &format!(", {}", plan_words(plan));
+    }
+    line += &format!("; {} drafted, {} accepted", stats.drafted, stats.accepted);
+    if let Some(acceptance) = stats.acceptance() {
+        line += &format!(" ({:.0}% of those judged)", acceptance * 100.0);
+    }
+    line += &format!(" in {} rounds", stats.rounds);
+    if let Some(why) = &stats.off_reason {
+        line += &format!("; off: {why}");
+    }
+    line
+}
+
+/// A line for each round.
+pub(crate) fn trace_line(round: &RoundTrace) -> String {
+    let drafter = round.drafter.map_or("none", drafter_flag);
+    format!(
+        "round at {}: {drafter} drafted {}, accepted {}, committed {}",
+        round.committed, round.drafted, round.accepted, round.gained
+    )
+}
+
+/// The object of `run --json`. Its keys are an interface that others rely on.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunJson<'a> {
+    text: &'a str,
+    token_ids: &'a [u32],
+    finish_reason: String,
+    usage: Usage,
+    timings: Timings,
+    speculation: Speculation<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Timings {
+    prompt_ms: f64,
+    predicted_ms: f64,
+    predicted_per_second: f64,
+    draft_n: u64,
+    draft_n_accepted: u64,
+    rounds: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Speculation<'a> {
+    drafter: &'static str,
+    exit_layer: Option<usize>,
+    draft_len: Option<usize>,
+    off_reason: Option<&'a str>,
+}
+
+impl<'a> RunJson<'a> {
+    pub(crate) fn new(speculation: &SpeculationParams, summary: &'a Summary) -> Self {
+        let stats = &summary.stats;
+        RunJson {
+            text: &summary.text,
+            token_ids: &summary.token_ids,
+            finish_reason: summary.finish_reason.to_string(),
+            usage: Usage { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
+            timings: Timings {
+                prompt_ms: summary.prompt_s * 1e3,
+                predicted_ms: summary.predicted_s * 1e3,
+                predicted_per_second: tokens_per_second(summary),
+                draft_n: stats.drafted,
+                draft_n_accepted: stats.accepted,
+                rounds: stats.rounds,
+            },
+            speculation: Speculation {
+                drafter: drafter_name(speculation, stats),
+                exit_layer: stats.plan.as_ref().and_then(exit_layer),
+                draft_len: stats.drafter.map(|_| stats.draft_len),
+                off_reason: stats.off_reason.as_deref(),
+            },
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Rejection sampling as a distribution, on this model's own logits.
+//!
+//! Unseeded sampling with speculation draws other tokens than without, from the same distribution. The rows of logits that a round can
+//! meet after a few real prompts are computed once, by the full model and by early exits; then the accept path runs tens of thousands of
+//! times over them, and a chi-square test compares what came out with exact enumeration. Acceptance rules that are wrong on purpose must
+//! fail the same test somewhere, or it has tested nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use anyhow::Context;
+use selfspec_engine::exactness::{Drafting, Exactness, Trial, distribution};
+use selfspec_engine::{
+    Backend, BackendError, Engine, EngineOptions, Enter, LayerPlan, Loaded, Row, SamplingParams, SeqId, StepOutput, TokenId,
+};
+
+use super::setting::Drafter;
+use crate::output::Ui;
+use crate::progress::Steps;
+use crate::prompts::Case;
+use crate::request::Style;
+
+/// Prompts whose continuations are sampled.
+const PROMPTS: usize = 3;
+/// Tokens that sampling keeps of each row, so that the rows of every continuation can be computed.
+const TOP_K: usize = 3;
+/// Tokens drafted a round.
+const K: usize = 3;
+/// Tokens that are compared jointly.
+const LENGTH: usize = 2;
+/// Outcomes drawn in a trial.
+const DRAWS: u64 = 20_000;
+/// Of every row, at least this many of the most probable tokens keep their logits; tokens that no row has among them are left out.
+const KEPT: usize = 32;
+
+/// What the trials came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    trials: usize,
+    draws: u64,
+    drafted: u64,
+    accepted: u64,
+    rejected: u64,
+    least_p: Option<f64>,
+    failures: Vec<String>,
+    caught: usize,
+    mutants: usize,
+}
+
+impl Outcome {
+    pub(crate) fn ok(&self) -> bool {
+        self.failures.is_empty() && self.caught > 0 && self.drafted > 0 && self.accepted > 0 && self.rejected > 0
+    }
+
+    /// One line for people.
+    pub(crate) fn words(&self) -> String {
+        let mut text = format!(
+            "{} trials of {DRAWS} outcomes, {} drafted, {} accepted, {} rejected; least p-value {:.1e}; {} of {} wrong rules caught",
+            self.trials,
+            self.drafted,
+            self.accepted,
+            self.rejected,
+            self.least_p.unwrap_or(1.0),
+            self.caught,
+            self.mutants,
+        );
+        for failure in &self.failures {
+            text += &format!("; {failure}");
+        }
+        text
+    }
+
+    fn count(&mut self, what: &str, result: &Exactness) {
+        self.trials += 1;
+        self.draws += DRAWS;
+        self.drafted += result.drafted;
+        self.accepted += result.accepted;
+        self.rejected += result.rejected;
+        self.least_p = Some(self.least_p.unwrap_or(1.0).min(result.test.p_value));
+        if !result.test.passes() {
+            self.failures.push(format!(
+                "{what}: chi-square {:.1} with {} degrees of freedom, p-value {:.1e}, {} impossible outcomes",
+                result.test.statistic, result.test.freedom, result.test.p_value, result.test.impossible
+            ));
+        }
+    }
+}
+
+/// Runs the trials.
+pub(crate) fn test(
+    loaded: &Arc<Loaded>,
+    prompts: &[Case],
+    style: Style,
+    threads: usize,
+    ui: &Ui,
+) -> anyhow::Result<Outcome> {
+    let options = EngineOptions { threads: Some(threads), max_batch: 1, ..EngineOptions::default() };
+    let engine = Engine::open_with(loaded, &options)?;
+    let n_layers = engine.n_layers();
+    let exits: Vec<usize> =
+        Drafter::all(n_layers).iter().filter_map(|d| if let Drafter::Exit(exit) = d { Some(*exit) } else { None }).collect();
+    let mut outcome = Outcome::default();
+    if exits.is_empty() {
+        outcome.failures.push(format!("a model of {n_layers} layers has no early exit to draft with"));
+        return Ok(outcome);
+    }
+    let stride = prompts.len().div_ceil(PROMPTS).max(1);
+    let chosen: Vec<&Case> = prompts.iter().step_by(stride).collect();
+    let steps = Steps::new(ui, "testing distributions", chosen.len() as u64);
+    for (i, case) in chosen.into_iter().enumerate() {
+        let tokens = engine.encode(&case.prompt(style))?;
+        // Each prompt has another exit, so that good and bad drafts are both met.
+        let exit = exits[(exits.len() - 1 + i) % exits.len()];
+        let plan = LayerPlan::exit(n_layers, exit)?;
+        let tree = engine.exclusive(move |backend| Tree::collect(backend, &tokens, &plan))??.compact();
+        let place = format!("line {}, exit {exit}", case.line);
+        run_trials(&tree, &place, &mut outcome).with_context(|| place.clone())?;
+        steps.step();
+    }
+    Ok(outcome)
+}
+
+fn run_trials(tree: &Tree, place: &str, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let narrow = SamplingParams { temperature: 1.0, top_k: TOP_K, ..SamplingParams::default() };
+    let cut = SamplingParams { temperature: 0.8, top_p: 0.95, ..narrow.clone() };
+    let wide = SamplingParams { temperature: 0.8, ..SamplingParams::default() };
+    let trial = |sampling: &SamplingParams, k, length, drafting| {
+        Trial {
+            target: &|before| tree.target.get(before).map_or(&[], Vec::as_slice),
+            draft: &|before| tree.draft.get(before).map_or(&[], Vec::as_slice),
+            sampling,
+            k,
+            bonus: length > 1,
+            length,
+            draws: DRAWS,
+            entropy: 1,
+            drafting,
+        }
+        .run()
+    };
+    outcome.count(&format!("{place}, top-k {TOP_K}"), &trial(&narrow, K, LENGTH, Drafting::Sampled)?);
+    outcome.count(&format!("{place}, top-p 0.95"), &trial(&cut, K, LENGTH, Drafting::Sampled)?);
+    // Without truncation any token may follow, so only the first one is compared, and no row after it is needed.
+    outcome.count(&format!("{place}, temperature 0.8"), &trial(&wide, 1, 1, Drafting::Sampled)?);
+    outcome.count(&format!("{place}, point mass"), &trial(&narrow, K, LENGTH, Drafting::Argmax)?);
+    for wrong in [Drafting::ArgmaxJudgedAsSampled, Drafting::JudgedAtTemperature(3.0)] {
+        outcome.mutants += 1;
+        outcome.caught += usize::from(!trial(&narrow, K, LENGTH, wrong)?.test.passes());
+    }
+    Ok(())
+}
+
+/// Rows of logits by the tokens after the prompt that come before them.
+type Rows = HashMap<Vec<TokenId>, Vec<f32>>;
+
+/// Every row that a trial can meet.
+#[derive(Debug, Default)]
+struct Tree {
+    target: Rows,
+    draft: Rows,
+}
+
+impl Tree {
+    /// Computes the rows: the target's after everything that it can itself draw, the draft's after that and its own drafts.
+    fn collect(backend: &mut dyn Backend, prompt: &[TokenId], plan: &LayerPlan) -> Result<Tree, BackendError> {
+        let mut tree = Tree::default();
+        let mut source = Source::new(backend, prompt)?;
+        let full = LayerPlan::full(plan.n_layers());
+        let result = (|| {
+            let mut level = vec![Vec::new()];
+            for depth in 0..LENGTH + K {
+                let mut next = Vec::new();
+                for before in level {
+                    let row = source.row(&before, &full)?;
+                    next.extend(likely(&row).map(|token| extended(&before, token)));
+                    if depth < LENGTH {
+                        tree.add_drafts(&mut source, &before, plan)?;
+                    }
+                    tree.target.insert(before, row);
+                }
+                level = next;
+            }
+            Ok(())
+        })();
+        source.free();
+        result.map(|()| tree)
+    }
+
+    /// The draft's rows of a round that begins after `before`.
+    fn add_drafts(&mut self, source: &mut Source<'_>, before: &[TokenId], plan: &LayerPlan) -> Result<(), BackendError> {
+        let mut level = vec![before.to_vec()];
+        for _ in 0..K {
+            let mut next = Vec::new();
+            for before in level {
+                let row = match self.draft.get(&before) {
+                    Some(row) => row.clone(),
+                    None => source.row(&before, plan)?,
+                };
+                next.extend(likely(&row).map(|token| extended(&before, token)));
+                self.draft.insert(before, row);
+            }
+            level = next;
+        }
+        Ok(())
+    }
+
+    /// The same tree over the tokens that matter in any of its rows: thousands of draws over a whole vocabulary would take minutes.
+    fn compact(self) -> Tree {
+        let mut kept = BTreeSet::new();
+        for row in self.target.values().chain(self.draft.values()) {
+            let mut order: Vec<TokenId> = (0..row.len() as TokenId).collect();
+            let by_logit = |a: &TokenId, b: &TokenId| row[*b as usize].total_cmp(&row[*a as usize]);
+            let most = KEPT.min(order.len());
+            if most < order.len() {
+                order.select_nth_unstable_by(most, by_logit);
+            }
+            kept.extend(&order[..most]);
+        }
+        let number: HashMap<TokenId, TokenId> = kept.iter().copied().zip(0..).collect();
+        let shrink = |rows: Rows| -> Rows {
+            let row = |row: Vec<f32>| kept.iter().map(|t| row[*t as usize]).collect();
+            // A path's tokens are among the most probable of the rows before them, so every one has a number.
+            let path = |path: Vec<TokenId>| path.iter().filter_map(|t| number.get(t).copied()).collect();
+            rows.into_iter().map(|(p, r)| (path(p), row(r))).collect()
+        };
+        Tree { target: shrink(self.target), draft: shrink(self.draft) }
+    }
+}
+
+/// The tokens that sampling may draw from a row.
+fn likely(row: &[f32]) -> impl Iterator<Item = TokenId> {
+    let sampling = SamplingParams { temperature: 1.0, top_k: TOP_K, ..SamplingParams::default() };
+    let tokens = distribution(&sampling, row, &[]).into_iter().zip(0..).filter(|(p, _)| *p > 0.0);
+    tokens.map(|(_, token)| token).collect::<Vec<_>>().into_iter()
+}
+
+fn extended(before: &[TokenId], token: TokenId) -> Vec<TokenId> {
+    before.iter().copied().chain([token]).collect()
+}
+
+/// A prompt in the cache, all but its last token, from which rows are computed.
+struct Source<'b> {
+    backend: &'b mut dyn Backend,
+    seq: SeqId,
+    last: TokenId,
+    committed: usize,
+    out: StepOutput,
+}
+
+impl<'b> Source<'b> {
+    fn new(backend: &'b mut dyn Backend, prompt: &[TokenId]) -> Result<Self, BackendError> {
+        let (last, before) = prompt.split_last().expect("the engine gives an empty prompt a BOS");
+        let seq = backend.create();
+        let out = StepOutput::new(backend.vocab());
+        let mut source = Source { backend, seq, last: *last, committed: before.len(), out };
+        let full = LayerPlan::full(source.backend.n_layers());
+        let rows: Vec<Row> = before.iter().enumerate().map(|(pos, t)| source.token_row(pos, *t, &full, false)).collect();
+        for chunk in rows.chunks(128) {
+            source.backend.step(chunk, &mut source.out)?;
+        }
+        source.backend.set_len(seq, before.len())?;
+        Ok(source)
+    }
+
+    fn token_row(&self, pos: usize, token: TokenId, plan: &LayerPlan, logits: bool) -> Row {
+        Row { seq: self.seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, logits }
+    }
+
+    /// Logits of `plan` after the prompt and `before`.
+    fn row(&mut self, before: &[TokenId], plan: &LayerPlan) -> Result<Vec<f32>, BackendError> {
+        let tokens = [self.last].into_iter().chain(before.iter().copied());
+        let rows = (self.committed..).zip(tokens);
+        let rows: Vec<Row> =
+            rows.map(|(pos, t)| self.token_row(pos, t, plan, pos == self.committed + before.len())).collect();
+        self.backend.step(&rows, &mut self.out)?;
+        self.backend.set_len(self.seq, self.committed)?;
+        Ok(self.out.logits(0).to_vec())
+    }
+
+    fn free(self) {
+        self.backend.free(self.seq);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compact_tree_keeps_paths_and_logits_together() {
+        let mut tree = Tree::default();
+        let mut row = vec![0.0; 100];
+        row[70] = 9.0;
+        tree.target.insert(Vec::new(), row.clone());
+        tree.target.insert(vec![70], row);
+        let compact = tree.compact();
+        let root = &compact.target[&[][..]];
+        assert_eq!(root.len(), KEPT);
+        let at = root.iter().position(|l| *l == 9.0).expect("the most probable token is kept");
+        assert!(compact.target.contains_key(&[at as TokenId][..]));
+    }
+}

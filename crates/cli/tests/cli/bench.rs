@@ -1,0 +1,48 @@
+//! `bench` on a tiny model: the shape of the result, not its figures.
+
+use super::support::{Ran, keys, model, ran};
+
+fn bench(args: &[&str]) -> Ran {
+    let ran = ran(&[&["bench", &model("tiny.gguf"), "-r", "1", "-n", "16", "--limit", "1"], args].concat());
+    assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
+    ran
+}
+
+#[test]
+fn json_has_exactly_the_documented_keys() {
+    let json = bench(&["-o", "json", "--exits", "2,4", "-t", "2"]).json();
+    let expected =
+        ["plain_tok_s", "prefill_tok_s", "read_gb_s", "bound_share", "b", "pass_ms", "c", "speculation", "threads", "isa"];
+    assert_eq!(keys(&json), expected);
+    let rows: Vec<String> = (1..=16).map(|m| m.to_string()).collect();
+    assert_eq!(keys(&json["b"]), rows);
+    assert_eq!(keys(&json["pass_ms"]), rows);
+    assert_eq!((json["b"]["1"].as_f64(), keys(&json["c"])), (Some(1.0), vec!["2", "4"]));
+    assert_eq!(json["threads"], 2);
+    let speculation = json["speculation"].as_array().expect("an array");
+    assert_eq!(speculation.len(), 3);
+    let line = ["drafter", "exit_layer", "draft_len", "category", "tok_s", "speedup", "drafted", "accepted", "rounds"];
+    for entry in speculation {
+        assert_eq!(keys(entry), line);
+    }
+    assert_eq!((&speculation[0]["exit_layer"], &speculation[0]["draft_len"]), (&4.into(), &4.into()));
+    assert!(speculation[0]["drafted"].as_u64() > Some(0), "{json}");
+}
+
+#[test]
+fn markdown_and_csv_have_the_same_figures() {
+    let text = bench(&["--exits", "3"]).stdout;
+    for word in ["| plain decoding", "| m   | ms", "| exit layer L |", "| drafter ", "prompt-lookup"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let csv = bench(&["-o", "csv", "--exits", "3"]).stdout;
+    assert!(csv.starts_with("figure,key,value\nplain_tok_s,,"), "{csv}");
+    assert!(csv.contains("\nb,16,") && csv.contains("\nc,3,") && csv.contains("\ndrafter,exit_layer,"), "{csv}");
+}
+
+#[test]
+fn an_exit_that_the_model_lacks_is_an_error() {
+    let ran = ran(&["bench", &model("tiny.gguf"), "--exits", "9"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.starts_with("error: --exit-layer 9: the model has 6 layers"), "{}", ran.stderr);
+}

