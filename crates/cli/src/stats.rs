@@ -60,7 +60,10 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
     if speculation.drafter == DrafterChoice::Off {
         return "speculation: off".to_owned();
     }
-    let mut line = format!("speculation: {}", drafter_name(speculation, stats));
+    let mut line = match (&speculation.drafter, stats.drafter) {
+        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, lastly {}", drafter_flag(kind)),
+        _ => format!("speculation: {}", drafter_name(speculation, stats)),
+    };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
     if let Some(plan) = stats.plan.as_ref().filter(|_| used || !matches!(speculation.drafter, DrafterChoice::Auto)) {
         line += &format!(", {}", plan_words(plan));
@@ -123,6 +126,7 @@ struct Speculation<'a> {
 impl<'a> RunJson<'a> {
     pub(crate) fn new(speculation: &SpeculationParams, summary: &'a Summary) -> Self {
         let stats = &summary.stats;
+        let drafter = drafter_name(speculation, stats);
         RunJson {
             text: &summary.text,
             token_ids: &summary.token_ids,
@@ -137,8 +141,8 @@ impl<'a> RunJson<'a> {
                 rounds: stats.rounds,
             },
             speculation: Speculation {
-                drafter: drafter_name(speculation, stats),
-                exit_layer: stats.plan.as_ref().and_then(exit_layer),
+                drafter,
+                exit_layer: stats.plan.as_ref().and_then(exit_layer).filter(|_| drafter == "layer-skip"),
                 draft_len: stats.drafter.map(|_| stats.draft_len),
                 off_reason: stats.off_reason.as_deref(),
             },

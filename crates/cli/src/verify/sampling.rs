@@ -11,7 +11,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use selfspec_engine::exactness::{Drafting, Exactness, Trial, distribution};
 use selfspec_engine::{
-    Backend, BackendError, Engine, EngineOptions, Enter, LayerPlan, Loaded, Row, SamplingParams, SeqId, StepOutput, TokenId,
+    Backend, BackendError, Engine, EngineOptions, Enter, LayerPlan, Loaded, Row, SamplingParams, SeqId, StepOutput,
+    TokenId,
 };
 
 use super::setting::Drafter;
@@ -97,8 +98,10 @@ pub(crate) fn test(
     let options = EngineOptions { threads: Some(threads), max_batch: 1, ..EngineOptions::default() };
     let engine = Engine::open_with(loaded, &options)?;
     let n_layers = engine.n_layers();
-    let exits: Vec<usize> =
-        Drafter::all(n_layers).iter().filter_map(|d| if let Drafter::Exit(exit) = d { Some(*exit) } else { None }).collect();
+    let exits: Vec<usize> = Drafter::all(n_layers)
+        .iter()
+        .filter_map(|d| if let Drafter::Exit(exit) = d { Some(*exit) } else { None })
+        .collect();
     let mut outcome = Outcome::default();
     if exits.is_empty() {
         outcome.failures.push(format!("a model of {n_layers} layers has no early exit to draft with"));
@@ -187,7 +190,12 @@ impl Tree {
     }
 
     /// The draft's rows of a round that begins after `before`.
-    fn add_drafts(&mut self, source: &mut Source<'_>, before: &[TokenId], plan: &LayerPlan) -> Result<(), BackendError> {
+    fn add_drafts(
+        &mut self,
+        source: &mut Source<'_>,
+        before: &[TokenId],
+        plan: &LayerPlan,
+    ) -> Result<(), BackendError> {
         let mut level = vec![before.to_vec()];
         for _ in 0..K {
             let mut next = Vec::new();
@@ -254,7 +262,8 @@ impl<'b> Source<'b> {
         let out = StepOutput::new(backend.vocab());
         let mut source = Source { backend, seq, last: *last, committed: before.len(), out };
         let full = LayerPlan::full(source.backend.n_layers());
-        let rows: Vec<Row> = before.iter().enumerate().map(|(pos, t)| source.token_row(pos, *t, &full, false)).collect();
+        let rows: Vec<Row> =
+            before.iter().enumerate().map(|(pos, t)| source.token_row(pos, *t, &full, false)).collect();
         for chunk in rows.chunks(128) {
             source.backend.step(chunk, &mut source.out)?;
         }

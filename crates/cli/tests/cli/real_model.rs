@@ -35,7 +35,8 @@ fn real_model_is_verified() {
 #[test]
 fn real_model_copies_from_its_prompt_faster_with_prompt_lookup() {
     let Some(model) = real_model() else { return };
-    let text = "Repeat this list: apples and pears, bread and butter, coffee and cream, apples and pears, bread and butter";
+    let text =
+        "Repeat this list: apples and pears, bread and butter, coffee and cream, apples and pears, bread and butter";
     let json = ran(&["run", &model, "-p", text, "-n", "64", "--json", "--spec", "prompt-lookup"]).json();
     let (rounds, tokens) = (&json["timings"]["rounds"], &json["usage"]["completion_tokens"]);
     assert!(rounds.as_u64() < tokens.as_u64(), "fewer passes than tokens: {json}");

@@ -74,7 +74,11 @@ fn a_prompt_comes_from_a_flag_a_file_a_pipe_or_a_variable() {
     assert_eq!(piped(&["run", &tiny, "-n", "8"]), expected);
     assert_eq!(piped(&["run", &tiny, "-n", "8", "--prompt-file", "-"]), expected);
     let mut command = selfspec(home.path());
-    command.arg("run").envs([("SELFSPEC_MODEL", tiny.as_str()), ("SELFSPEC_PROMPT", "some text"), ("SELFSPEC_MAX_TOKENS", "8")]);
+    command.arg("run").envs([
+        ("SELFSPEC_MODEL", tiny.as_str()),
+        ("SELFSPEC_PROMPT", "some text"),
+        ("SELFSPEC_MAX_TOKENS", "8"),
+    ]);
     assert_eq!(finish(&mut command).stdout, expected);
 }
 
@@ -112,7 +116,11 @@ fn a_model_without_a_chat_template_takes_plain_text() {
     let bare = model("bare.gguf");
     let text = ran(&["run", &bare, "-p", "x", "-n", "8"]);
     assert_eq!(text.code, Some(0), "{}", text.stderr);
-    assert!(text.stderr.contains("the model has no chat template, the prompt is used as plain text"), "{}", text.stderr);
+    assert!(
+        text.stderr.contains("the model has no chat template, the prompt is used as plain text"),
+        "{}",
+        text.stderr
+    );
     let raw = ran(&["run", &bare, "-p", "x", "-n", "8", "--raw"]);
     assert_eq!(raw.stdout, text.stdout);
     assert!(!raw.stderr.contains("chat template"));

@@ -11,11 +11,11 @@ fn a_tiny_model_is_lossless_and_the_proof_tested_something() {
     let proof = verify(&["--json", "--threads", "1,2", "-n", "40"]);
     assert_eq!(proof.code, Some(0), "{}", proof.stderr);
     let json = proof.json();
-    let expected =
-        ["ok", "cases", "tokens", "drafted", "accepted", "rejected", "accepted_lengths", "first_mismatch"];
+    let expected = ["ok", "cases", "tokens", "drafted", "accepted", "rejected", "accepted_lengths", "first_mismatch"];
     assert_eq!(keys(&json), expected);
     assert_eq!((&json["ok"], &json["first_mismatch"]), (&true.into(), &serde_json::Value::Null));
-    let lengths: Vec<_> = json["accepted_lengths"].as_array().expect("an array").iter().filter_map(|n| n.as_u64()).collect();
+    let lengths: Vec<_> =
+        json["accepted_lengths"].as_array().expect("an array").iter().filter_map(|n| n.as_u64()).collect();
     assert_eq!(lengths.len(), 9);
     assert!(lengths.iter().all(|n| *n > 0), "{lengths:?}");
     assert!(json["cases"].as_u64() >= Some(64) && json["rejected"].as_u64() > Some(0), "{json}");
@@ -23,7 +23,8 @@ fn a_tiny_model_is_lossless_and_the_proof_tested_something() {
 
 #[test]
 fn the_table_names_drafters_and_coverage() {
-    let (_dir, path) = file("prompts.jsonl", "{\"prompt\": \"one two one two one two\"}\n{\"turns\": [\"three four\", \"x\"]}\n");
+    let (_dir, path) =
+        file("prompts.jsonl", "{\"prompt\": \"one two one two one two\"}\n{\"turns\": [\"three four\", \"x\"]}\n");
     let proof = verify(&["--prompts", &path.display().to_string(), "--threads", "1,2", "-n", "32", "--limit", "1"]);
     assert_eq!(proof.code, Some(0), "{}\n{}", proof.stdout, proof.stderr);
     for word in [
