@@ -116,14 +116,23 @@ fn compute() -> Compute {
     Compute::new(Isa::detect().expect("a set that this processor has"), threads.unwrap_or(cores))
 }
 
-const KINDS: [(Format, Format); 6] = [
+const KINDS: [(Format, Format); 9] = [
     (Format::Q4_1, Format::Q8_0),
     (Format::Q8_0, Format::Q8_0),
-    (Format::Q4_0, Format::Q6K),
+    (Format::Q4_0, Format::Q8_0),
     (Format::Q4K, Format::Q6K),
     (Format::Q5_0, Format::Q8_0),
+    (Format::Q6K, Format::Q6K),
+    (Format::Q3K, Format::Q6K),
+    (Format::Q2K, Format::Q6K),
     (Format::F16, Format::F16),
 ];
+
+/// Whether the stack's rows are whole blocks of both formats.
+fn fits(stack: &Stack, format: Format, head: Format) -> bool {
+    let whole = |k: usize, is_head: bool| k.is_multiple_of(if is_head { head } else { format }.block_len());
+    stack.groups.iter().all(|(group, is_head)| group.iter().all(|(_, k)| whole(*k, *is_head)))
+}
 
 fn wanted(format: Format) -> bool {
     std::env::var("SELFSPEC_BENCH_FORMAT").map_or(true, |name| name == format.to_string())
@@ -140,7 +149,7 @@ fn table() {
         read_bandwidth(compute.team(), 256 << 20) / 1e9
     );
     for stack in stacks() {
-        for (format, head) in KINDS.into_iter().filter(|(format, _)| wanted(*format)) {
+        for (format, head) in KINDS.into_iter().filter(|(f, head)| wanted(*f) && fits(&stack, *f, *head)) {
             let mut pass = Pass::new(&compute, &stack, format, head);
             let mut times = [const { Vec::new() }; ROWS.len()];
             let mut best = [const { Vec::new() }; ROWS.len()];
@@ -175,7 +184,7 @@ fn table() {
 fn passes(c: &mut Criterion) {
     let compute = compute();
     for stack in stacks() {
-        for (format, head) in KINDS.into_iter().filter(|(format, _)| wanted(*format)) {
+        for (format, head) in KINDS.into_iter().filter(|(f, head)| wanted(*f) && fits(&stack, *f, *head)) {
             let mut pass = Pass::new(&compute, &stack, format, head);
             let mut group = c.benchmark_group(format!("{} {format}", stack.name));
             group.sample_size(20).throughput(Throughput::Bytes(pass.bytes as u64));

@@ -54,3 +54,25 @@ fn read(data: &[u8]) -> u64 {
     }
     sums.iter().fold(rest, |a, b| a.wrapping_add(*b))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_read_and_the_speed_is_a_speed() {
+        for len in [0, 1, 63, 64, 65, 1000] {
+            let mut data = vec![0u8; len];
+            assert_eq!(read(&data), 0);
+            for i in 0..len {
+                data[i] = 1;
+                assert_ne!(read(&data), 0, "byte {i} of {len}");
+                data[i] = 0;
+            }
+        }
+        for threads in [1, 3] {
+            let speed = read_bandwidth(&Team::new(threads), 0);
+            assert!(speed.is_finite() && speed > 0.0, "{speed}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::error::KernelError;
 pub enum Isa {
     /// Plain Rust: runs anywhere, and is what the others are tested against.
     Scalar,
-    /// AVX2 with FMA and F16C.
+    /// AVX2 with FMA and F16C. Where the processor has AVX-VNNI, that is used too: the bits are the same.
     Avx2,
     /// AVX-512 (F, BW, VL) with VNNI, FMA and F16C.
     Avx512Vnni,

@@ -93,7 +93,9 @@ unsafe fn panel_rows(isa: Isa, w: &PanelMatrix, p: usize, x: &Activations, out: 
         match isa {
             Isa::Scalar => tiles::<Scalar>(w, p, x, out),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => tiles::<Avx2>(w, p, x, out),
+            Isa::Avx2 if is_x86_feature_detected!("avxvnni") => tiles::<Avx2<true>>(w, p, x, out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => tiles::<Avx2<false>>(w, p, x, out),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni => tiles::<Avx512>(w, p, x, out),
             #[cfg(not(target_arch = "x86_64"))]
@@ -143,5 +145,59 @@ unsafe fn tiles<K: Kernel>(w: &PanelMatrix, p: usize, x: &Activations, out: *mut
             }
         }
         first += count;
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::format::Format;
+    use crate::team::Team;
+
+    #[test]
+    fn avx2_gives_the_same_bits_with_and_without_vnni() {
+        if !Isa::Avx2.is_available() {
+            return; // nothing to compare on this processor
+        }
+        let (n, k, rows) = (32, 512, 5);
+        let mut state = 1u32;
+        let mut byte = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 9) as u8 & 0xbf // no exponent of an f16 infinity or NaN
+        };
+        let compute = Compute::new(Isa::Avx2, 1);
+        let values: Vec<f32> = (0..rows * k).map(|_| f32::from(byte()) - 100.0).collect();
+        let mut x = Activations::new();
+        compute.load(&values, k, true, &mut x);
+        for format in Format::ALL.into_iter().filter(|f| f.input() == Input::Int8) {
+            let bytes: Vec<u8> = (0..n * k / format.block_len() * format.block_bytes()).map(|_| byte()).collect();
+            let w = PanelMatrix::pack(&Team::new(1), format, n, k, &bytes).expect("a sound matrix");
+            let run = |vnni: bool| {
+                let mut out = vec![0f32; rows * n];
+                for p in 0..w.panels() {
+                    // SAFETY: AVX2 is there, and `vnni` is asked for only where AVX-VNNI is; shapes agree.
+                    unsafe {
+                        match vnni {
+                            true => tiles::<Avx2<true>>(&w, p, &x, out.as_mut_ptr()),
+                            false => tiles::<Avx2<false>>(&w, p, &x, out.as_mut_ptr()),
+                        }
+                    }
+                }
+                out
+            };
+            let plain = run(false);
+            assert!(plain.iter().all(|y| y.is_finite()) && plain.iter().any(|y| *y != 0.0), "{format}");
+            if is_x86_feature_detected!("avxvnni") {
+                assert_eq!(run(true), plain, "{format}");
+            }
+            let mut out = vec![0f32; rows * n];
+            Compute::new(Isa::Scalar, 1).matmul(&x, &mut [MatmulJob { w: &w, out: &mut out }]);
+            for (i, (a, b)) in plain.iter().zip(&out).enumerate() {
+                let size = plain.iter().fold(0f32, |m, y| m.max(y.abs()));
+                assert!((a - b).abs() <= 1e-4 * size, "{format}: {a} with AVX2, {b} in scalar, at {i}");
+            }
+        }
     }
 }

@@ -3,17 +3,20 @@
 //! `maddubs` adds two products of bytes in 16 bits with saturation. Values of up to 6 bits times 127 cannot reach it, and
 //! of the narrower ones several sums fit 16 bits before they are widened. Values of 8 bits could saturate: there the signs
 //! are moved to the activations, and |-128| * 127 * 2 fits again.
+//!
+//! With AVX-VNNI, `dpbusd` does it all. Integer sums are exact either way, so the bits of the products are the same.
 
 use std::arch::x86_64::*;
 
 use crate::matmul_tile::kernel;
 use crate::simd::Simd;
 
-/// AVX2 with FMA and F16C.
+/// AVX2 with FMA and F16C, and AVX-VNNI too if `VNNI`.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2;
+pub(crate) struct Avx2<const VNNI: bool>;
 
-kernel!(Avx2, ["avx2,fma,f16c"], [1 2 3 4], [1 2 3]);
+kernel!(Avx2<false>, ["avx2,fma,f16c"], [1 2 3 4], [1 2 3]);
+kernel!(Avx2<true>, ["avx2,fma,f16c,avxvnni"], [1 2 3 4], [1 2 3]);
 
 /// The quad of bytes at `q` in every lane.
 ///
@@ -36,7 +39,7 @@ unsafe fn widen(pairs: __m256i) -> __m256i {
 }
 
 // SAFETY (all functions): the instruction set and the pointers are the caller's to vouch for, see `Simd`.
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
     const FLOAT_TILE: usize = 3;
@@ -78,6 +81,14 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn dot(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) -> __m256i {
+        if VNNI {
+            let mut sum = init;
+            for (j, u) in u.iter().enumerate() {
+                // SAFETY: see above; `q` is 4 * u.len() long.
+                sum = unsafe { _mm256_dpbusd_avx_epi32(sum, *u, quad(q.add(4 * j))) };
+            }
+            return sum;
+        }
         // How many sums of two products fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127 are below 2^15.
         let fit = match bits {
             0..=4 => 8,
@@ -102,7 +113,11 @@ impl Simd for Avx2 {
         sum
     }
     #[inline(always)]
-    unsafe fn dot_128(u: &[__m256i; 8], q: *const i8, _neg_sum: *const i32) -> __m256i {
+    unsafe fn dot_128(u: &[__m256i; 8], q: *const i8, neg_sum: *const i32) -> __m256i {
+        if VNNI {
+            // SAFETY: see above.
+            return unsafe { Self::dot(Self::int_splat_shl(neg_sum, 7), u, 8, q) };
+        }
         // SAFETY: see above.
         unsafe {
             let mut sum = _mm256_setzero_si256();
@@ -188,5 +203,49 @@ impl Simd for Avx2 {
     unsafe fn prefetch(p: *const u8) {
         // SAFETY: see above.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn lanes(i: __m256i) -> [i32; 8] {
+        // SAFETY: both are 32 bytes of plain integers.
+        unsafe { std::mem::transmute(i) }
+    }
+
+    /// Without VNNI: the largest values, with activations that push every partial sum one way.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn check_extremes() {
+        for activation in [127i8, -127] {
+            let q = [activation; 32];
+            let each = i32::from(activation);
+            for bits in 1..=6 {
+                let most = (1u8 << bits) - 1;
+                for vectors in [4, 8] {
+                    let u = [_mm256_set1_epi8(most as i8); 8];
+                    let init = _mm256_set1_epi32(-5);
+                    // SAFETY: AVX2 is on, `q` is 32 long.
+                    let sum = unsafe { Avx2::<false>::dot(init, &u[..vectors], bits, q.as_ptr()) };
+                    assert_eq!(lanes(sum), [vectors as i32 * 4 * i32::from(most) * each - 5; 8], "{bits} bits");
+                }
+            }
+            for byte in [0u8, 1, 127, 128, 129, 255] {
+                let u = [_mm256_set1_epi8(byte as i8); 8];
+                // SAFETY: AVX2 is on, `q` is 32 long.
+                let sum = unsafe { Avx2::<false>::dot_128(&u, q.as_ptr(), &(-32 * each)) };
+                assert_eq!(lanes(sum), [32 * (i32::from(byte) - 128) * each; 8], "byte {byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_without_vnni_never_saturate() {
+        if crate::isa::Isa::Avx2.is_available() {
+            // SAFETY: the features are there.
+            unsafe { check_extremes() };
+        }
     }
 }
