@@ -137,9 +137,9 @@ fn byte_level(v: GgufVocab) -> Result<Tokenizer, TextError> {
     }
     drop(ids);
 
-    let GgufVocab { tokens, bos, eos, eot, unk, add_bos, .. } = v;
+    let GgufVocab { tokens, bos, eos, eot, add_bos, .. } = v;
     let vocab = byte_level_vocab(tokens, kinds);
-    let bpe = byte_level_bpe(&vocab, Merges::Pairs(pairs), rule.whole_first, unk);
+    let bpe = byte_level_bpe(&vocab, Merges::Pairs(pairs), rule.whole_first, None);
     Ok(Tokenizer {
         controls: added(&vocab, TokenKind::Control)?,
         user: added(&vocab, TokenKind::UserDefined)?,

@@ -32,33 +32,43 @@ impl Guard {
 
     /// Whether `text` needs [`Guard::mark`].
     pub(crate) fn concerns(&self, text: &str, ends: bool) -> bool {
-        self.matcher.find(text).is_some() || (ends && (self.ends_like_a_start(text) || self.starts_like_an_end(text)))
+        let core = text.trim();
+        self.matcher.find(text).is_some() || (ends && (self.ends_like_a_start(core) || self.starts_like_an_end(core)))
     }
 
     /// Puts the sentinel inside every spelling in `text`; with `ends`, also at an end of the text that the template's own
-    /// words could complete to a control token.
+    /// words could complete to a control token (whether or not it trims the text).
     pub(crate) fn mark(&self, text: &str, ends: bool, sentinel: char) -> Result<String, TextError> {
-        let mut out = String::with_capacity(text.len() + 16);
-        if ends && self.starts_like_an_end(text) {
-            out.push(sentinel);
-        }
-        let mut rest = text;
-        while let Some((at, spelling)) = self.matcher.position(rest) {
+        let mut places = Vec::new();
+        let mut from = 0;
+        while let Some((at, spelling)) = self.matcher.position(&text[from..]) {
             let first = spelling.chars().next().map_or(0, char::len_utf8);
             if first == spelling.len() {
                 // One character cannot be broken.
                 return Err(TextError::Unguarded { token: short(spelling) });
             }
             // Only past the first character: the next spelling may overlap this one.
-            let (head, tail) = rest.split_at(at + first);
-            out.push_str(head);
-            out.push(sentinel);
-            rest = tail;
+            from += at + first;
+            places.push(from);
         }
-        out.push_str(rest);
-        if ends && self.ends_like_a_start(text) {
-            out.push(sentinel);
+        let core = text.trim();
+        let before = text.len() - text.trim_start().len();
+        if ends && self.starts_like_an_end(core) {
+            places.push(before);
         }
+        if ends && self.ends_like_a_start(core) {
+            places.push(before + core.len());
+        }
+        places.sort_unstable();
+        places.dedup();
+        let mut out = String::with_capacity(text.len() + places.len() * sentinel.len_utf8());
+        let mut at = 0;
+        for place in places {
+            out.push_str(&text[at..place]);
+            out.push(sentinel);
+            at = place;
+        }
+        out.push_str(&text[at..]);
         Ok(out)
     }
 

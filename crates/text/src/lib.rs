@@ -19,6 +19,8 @@ mod eos;
 mod error;
 mod gguf;
 mod guard;
+mod hf;
+mod hf_parts;
 mod jinja;
 mod normalize;
 mod pretokenize;

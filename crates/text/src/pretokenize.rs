@@ -15,10 +15,13 @@ pub(crate) enum Stage {
     Digits,
     /// Digits in runs, apart from everything else.
     DigitRuns,
-    /// A linear expression whose `\s+` matches give their last character back when a word follows.
-    Linear(Regex),
+    /// A linear expression whose `\s+` matches give their last character back when a word follows. With `line_breaks`, the
+    /// expression has `\s*[\r\n]+` before that, so that a match which ends in a line break is kept whole.
+    Linear { regex: Regex, line_breaks: bool },
     /// Any other expression, with what becomes of its matches.
-    General(fancy_regex::Regex, Behavior),
+    General { regex: fancy_regex::Regex, behavior: Behavior, invert: bool },
+    /// Before each space (`Metaspace` with "split").
+    Spaces,
     /// Before each space that follows a non-space: models whose pieces never hold an inner space.
     Words,
 }
@@ -44,8 +47,8 @@ pub(crate) const QWEN2: &str =
 /// Mistral Nemo ("tekken"): its tokenizer.json.
 pub(crate) const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The patterns that the hand-made look-ahead is exact for: in each, a match of white space alone is either one of
-/// `\s*[\r\n]+`, and ends in a line break, or one of `\s+`.
+/// The patterns that the hand-made look-ahead is exact for: in each, a match of white space alone is one of `\s+` or, where
+/// the pattern has it, of `\s*[\r\n]+`, and then ends in a line break.
 const LINEAR: [&str; 4] = [GPT2, LLAMA3, QWEN2, TEKKEN];
 const LOOK_AHEAD: &str = r"|\s+(?!\S)|\s+";
 
@@ -56,15 +59,15 @@ impl Stage {
             && let Some(head) = pattern.strip_suffix(LOOK_AHEAD)
             && let Ok(regex) = Regex::new(&format!(r"{head}|\s+"))
         {
-            return Ok(Stage::Linear(regex));
+            return Ok(Stage::Linear { regex, line_breaks: head.contains(r"\s*[\r\n]+") });
         }
-        Stage::general(pattern, Behavior::Isolated)
+        Stage::general(pattern, Behavior::Isolated, false)
     }
 
-    pub(crate) fn general(pattern: &str, behavior: Behavior) -> Result<Stage, TextError> {
+    pub(crate) fn general(pattern: &str, behavior: Behavior, invert: bool) -> Result<Stage, TextError> {
         let regex = fancy_regex::Regex::new(pattern)
             .map_err(|e| TextError::BadPattern { pattern: short(pattern), what: first_line(&e.to_string()) })?;
-        Ok(Stage::General(regex, behavior))
+        Ok(Stage::General { regex, behavior, invert })
     }
 
     fn split<'t>(&self, text: &'t str, f: &mut Sink<'_, 't>) -> Result<(), TextError> {
@@ -79,14 +82,15 @@ impl Stage {
                 give(&text[start..], f)
             }
             Stage::DigitRuns => split_before(text, |before, c| before.is_numeric() != c.is_numeric(), f),
+            Stage::Spaces => split_before(text, |_, c| c == ' ', f),
             Stage::Words => split_before(text, |before, c| before != ' ' && c == ' ', f),
-            Stage::Linear(regex) => {
+            Stage::Linear { regex, line_breaks } => {
                 let mut at = 0;
                 while let Some(m) = regex.find_at(text, at) {
                     let mut end = m.end();
                     if end < text.len()
                         && m.as_str().chars().all(char::is_whitespace)
-                        && !m.as_str().ends_with(['\r', '\n'])
+                        && !(*line_breaks && m.as_str().ends_with(['\r', '\n']))
                     {
                         let last = m.as_str().chars().next_back().map_or(0, char::len_utf8);
                         if end - last > m.start() {
@@ -102,7 +106,7 @@ impl Stage {
                 }
                 give(&text[at..], f)
             }
-            Stage::General(regex, behavior) => split_general(regex, *behavior, text, f),
+            Stage::General { regex, behavior, invert } => split_general(regex, *behavior, *invert, text, f),
         }
     }
 }
@@ -129,6 +133,7 @@ fn split_before<'t>(text: &'t str, cut: impl Fn(char, char) -> bool, f: &mut Sin
 fn split_general<'t>(
     regex: &fancy_regex::Regex,
     behavior: Behavior,
+    invert: bool,
     text: &'t str,
     f: &mut Sink<'_, 't>,
 ) -> Result<(), TextError> {
@@ -138,13 +143,13 @@ fn split_general<'t>(
     for found in regex.find_iter(text) {
         let m = found.map_err(|e| TextError::PatternFailed { at, what: first_line(&e.to_string()) })?;
         if m.start() > at {
-            parts.push((at, m.start(), false));
+            parts.push((at, m.start(), invert));
         }
-        parts.push((m.start(), m.end(), true));
+        parts.push((m.start(), m.end(), !invert));
         at = m.end();
     }
     if at < text.len() {
-        parts.push((at, text.len(), false));
+        parts.push((at, text.len(), invert));
     }
     match behavior {
         Behavior::Isolated => parts.iter().try_for_each(|&(s, e, _)| give(&text[s..e], f)),

@@ -73,12 +73,6 @@ impl Vocab {
         self.kinds.get(id as usize).copied()
     }
 
-    pub(crate) fn set_kind(&mut self, id: u32, kind: TokenKind) {
-        if let Some(k) = self.kinds.get_mut(id as usize) {
-            *k = kind;
-        }
-    }
-
     pub(crate) fn bytes(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         let end = *self.ends.get(id)?;

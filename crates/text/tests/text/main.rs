@@ -1,0 +1,13 @@
+//! Tests through the public API: with vocabularies made by hand, and with real models where the environment names them.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod by_definition;
+mod byte_level;
+mod chat;
+mod hugging_face;
+mod real_model;
+
+mod sentence_piece;
+mod streaming;
+mod support;

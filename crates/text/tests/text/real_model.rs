@@ -1,0 +1,1 @@
+//! No golden pairs yet.
