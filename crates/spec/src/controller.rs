@@ -412,6 +412,41 @@ mod tests {
         }
     }
 
+    /// A layer-skip arm with a known acceptance, on a cost model with a known c.
+    fn weigh(c: f64, accepted: f64, judged: f64) -> (Verdict, Option<String>) {
+        let plan = LayerPlan::exit(10, 5).expect("valid");
+        let mut costs = CostModel::new();
+        let row = |plan: &LayerPlan| selfspec_model::Row {
+            seq: selfspec_model::SeqId(0),
+            pos: 0,
+            token: 0,
+            enter: selfspec_model::Enter::Token,
+            plan: plan.clone(),
+            keep: false,
+            logits: true,
+        };
+        costs.record(&[row(&LayerPlan::full(10))], 1.0);
+        costs.record(&[row(&plan)], c);
+        let mut arm = Arm::new(Box::new(crate::layer_skip::LayerSkip::new(plan.clone(), 0.0)));
+        arm.lines[0].record = Record { accepted, judged };
+        let prices = Prices::new(&costs, Some(&plan));
+        let verdict = arm.weigh(&prices, 0, Wish { draft_len: DraftLen::Adaptive, bonus: true }, 100, &costs);
+        (verdict, arm.off_reason().map(str::to_owned))
+    }
+
+    /// At long contexts attention makes c grow; where only one draft pays, layer skip is off, and it says why.
+    #[test]
+    fn layer_skip_is_off_where_the_best_draft_length_is_below_two() {
+        assert!(matches!(weigh(0.3, 24.0, 32.0), (Verdict::Work(2..), None)));
+        let (verdict, reason) = weigh(0.45, 24.0, 37.0);
+        assert!(!matches!(verdict, Verdict::Work(_)));
+        let reason = reason.expect("off");
+        assert!(reason.ends_with("but the best draft length is 1"), "{reason}");
+        let (_, reason) = weigh(0.5, 2.0, 20.0);
+        let reason = reason.expect("off");
+        assert!(reason.contains("a draft costs 0.50") && reason.contains("predicted speed-up 0."), "{reason}");
+    }
+
     #[test]
     fn dear_drafts_are_best_kept_short() {
         assert_eq!(best_len(&prices(0.3, 1.0), 0.8, true).0, 3);

@@ -95,3 +95,33 @@ pub(crate) fn accept<'a>(
     }
     Ok(Accepted { accepted, rejected: false })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::SamplingParams;
+
+    /// Rows whose best tokens are 10, 11, 12 (the end), 20, 21, 22, 23; all six drafts are right.
+    fn run(last: TokenId, most: usize) -> (Vec<TokenId>, Accepted) {
+        let best = [10, 11, 12, 20, 21, 22, 23];
+        let rows: Vec<Vec<f32>> = best.iter().map(|b| (0..30).map(|x| f32::from(x == *b)).collect()).collect();
+        let drafts: Vec<Draft> = best[..6].iter().map(|b| Draft::point(*b)).collect();
+        let params = SamplingParams::default();
+        let (mut sampler, mut history) = (Sampler::new(&params, 0), History::new(&params, &[]));
+        let mut committed = Vec::new();
+        let rows = |i: usize| rows[i].as_slice();
+        let accepted = accept(&mut sampler, &mut history, &drafts, true, 5, rows, |token, _, _| {
+            committed.push(token);
+            token != last && committed.len() < most
+        });
+        (committed, accepted.expect("rows without faults"))
+    }
+
+    #[test]
+    fn a_run_is_cut_at_the_end_token_even_where_more_was_accepted() {
+        assert_eq!(run(12, 5), (vec![10, 11, 12], Accepted { accepted: 3, rejected: false }));
+        assert_eq!(run(99, 5), (vec![10, 11, 12, 20, 21], Accepted { accepted: 5, rejected: false }));
+        assert_eq!(run(22, 5).0.len(), 5, "a stop beyond the cap is not reached");
+        assert_eq!(run(99, 99), (vec![10, 11, 12, 20, 21, 22, 23], Accepted { accepted: 6, rejected: false }));
+    }
+}

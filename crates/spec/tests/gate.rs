@@ -188,6 +188,18 @@ fn penalties_on_a_repetitive_prompt_are_those_of_plain_decoding() {
     }
 }
 
+/// A draft that knows the target's logits but not the history would miss: it must see the penalties of the drafts before it.
+#[test]
+fn drafts_see_the_history_that_the_target_sees() {
+    let options = FakeOptions { agreement: 1.0, vocab: 12, ..targets()[0].clone() };
+    for sampling in [penalised(greedy()), penalised(seeded(5))] {
+        let mut request = request(&sampling, always(exit(N, 4), DraftLen::Fixed(8)), 0);
+        request.prompt.iter_mut().for_each(|t| *t %= 12);
+        let stats = run_one(&options, request).stats;
+        assert!(stats.acceptance().expect("drafted") > 0.9, "{stats:?}");
+    }
+}
+
 /// CASES: a banned token that the draft would propose never appears; min-p holds in every row.
 #[test]
 fn bias_and_min_p_hold_in_every_row() {
