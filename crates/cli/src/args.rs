@@ -17,7 +17,7 @@ const GLOBAL: &str = "Global options";
 
 /// Runs language models on the CPU with lossless self-speculative decoding: the same tokens as plain decoding, in fewer passes.
 #[derive(Debug, Parser)]
-#[command(name = "selfspec", version, propagate_version = true, max_term_width = 120)]
+#[command(name = "selfspec", version, max_term_width = 120)]
 #[command(after_help = "Every flag can also be set by a variable: --draft-len by SELFSPEC_DRAFT_LEN, and so on.")]
 pub(crate) struct Cli {
     #[command(flatten)]

@@ -34,24 +34,25 @@ fn print(args: &TokenizeArgs, ids: Vec<u32>, tokenizer: &Tokenizer) -> anyhow::R
     if args.count {
         return Ok(output::println(&ids.len().to_string())?);
     }
-    let pieces: Vec<String> = ids.iter().map(|id| piece(tokenizer, *id)).collect();
+    let pieces: Vec<String> = ids.iter().map(|id| piece(tokenizer, *id, str::to_owned)).collect();
     if args.json {
         return output::print_json(&Tokens { ids, pieces });
     }
-    let lines: String =
-        ids.iter().zip(&pieces).map(|(id, piece)| format!("{id:>8}  {}\n", piece.escape_debug())).collect();
-    Ok(output::print(&lines)?)
+    // On lines, what would break them is escaped.
+    let line = |id: &u32| format!("{id:>8}  {}\n", piece(tokenizer, *id, |text| text.escape_debug().to_string()));
+    Ok(output::print(&ids.iter().map(line).collect::<String>())?)
 }
 
-/// The text of one token. Bytes that are no characters by themselves are written as `\xNN`.
-fn piece(tokenizer: &Tokenizer, id: u32) -> String {
+/// The text of one token, through `show`. Bytes that are no characters by themselves are written as `\xNN`.
+fn piece(tokenizer: &Tokenizer, id: u32, show: impl Fn(&str) -> String) -> String {
     let Some(bytes) = tokenizer.bytes(id) else { return String::new() };
     if bytes.is_empty() {
         // Control tokens stand for no text; their spelling tells what they are.
-        return tokenizer.token_text(id).unwrap_or_default().to_owned();
+        return show(tokenizer.token_text(id).unwrap_or_default());
     }
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(_) => bytes.iter().map(|b| format!("\\x{b:02x}")).collect(),
-    }
+    let chunk = |c: std::str::Utf8Chunk<'_>| {
+        let invalid: String = c.invalid().iter().map(|b| format!("\\x{b:02x}")).collect();
+        show(c.valid()) + &invalid
+    };
+    bytes.utf8_chunks().map(chunk).collect()
 }

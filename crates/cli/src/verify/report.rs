@@ -91,7 +91,9 @@ pub(crate) fn accepted_lengths(stats: &SpecStats, longest: usize) -> Vec<u64> {
 pub(crate) fn tables(runner: &Runner, longest: usize) -> String {
     let head = ["drafter", "cases", "tokens", "drafted", "accepted", "rejected", "equal"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for tally in &runner.tallies {
+    let mut tallies: Vec<_> = runner.tallies.iter().collect();
+    tallies.sort_by_key(|t| t.drafter.rank());
+    for tally in tallies {
         let equal = match tally.mismatches {
             0 => "all".to_owned(),
             n => format!("{n} differ"),
@@ -102,7 +104,6 @@ pub(crate) fn tables(runner: &Runner, longest: usize) -> String {
         row.push(equal);
         rows.push(row);
     }
-    rows[1..].sort();
     let mut text = table(&rows, &[1, 2, 3, 4, 5]);
     let lengths = accepted_lengths(&runner.stats(), longest);
     let lengths: Vec<String> = lengths.iter().enumerate().map(|(a, n)| format!("{a}: {n}")).collect();
@@ -125,7 +126,41 @@ fn count<K: Ord + std::fmt::Display>(settings: &[Setting], key: impl Fn(&Setting
 
 #[cfg(test)]
 mod tests {
+    use selfspec_engine::{FinishReason, Isa};
+
     use super::*;
+    use crate::prompts;
+    use crate::verify::runner::Task;
+    use crate::verify::setting::{Drafter, Mode};
+
+    #[test]
+    fn a_mismatch_says_where_what_and_how_to_see_it() {
+        let setting = Setting {
+            drafter: Drafter::Exit(15),
+            draft_len: 3,
+            bonus: false,
+            threads: 2,
+            isa: Isa::Scalar,
+            together: true,
+        };
+        let task = Task { prompt: 0, mode: Mode::Seeded(7), setting };
+        let mut mismatch = Mismatch { task, position: 4, expected: Some(11), got: None, finish: None };
+        let json = MismatchJson::new(&mismatch, &prompts::built_in(), "m.gguf", true, 32);
+        let setting = "--temp 0.8 --top-p 0.95 --seed 7 --spec layer-skip --exit-layer 15 --spec-always --draft-len 3 --no-bonus -t 2 --isa scalar";
+        assert_eq!(
+            json.words(&mismatch),
+            format!(
+                "prompt of line 1, position 4: plain decoding has token 11, this the end; setting: {setting}, together with other prompts"
+            )
+        );
+        let command = json.reproduce();
+        assert!(
+            command.contains(&format!("selfspec run m.gguf --json -n 32 --raw {setting} -p 'Explain ")),
+            "{command}"
+        );
+        mismatch.finish = Some((FinishReason::Stop, FinishReason::Length));
+        assert!(json.words(&mismatch).contains("plain decoding finished by stop, this by length"));
+    }
 
     #[test]
     fn prompts_are_quoted_for_a_shell() {

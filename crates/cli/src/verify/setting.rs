@@ -33,6 +33,17 @@ impl Drafter {
         drafters
     }
 
+    /// Its place in a table.
+    pub(crate) fn rank(&self) -> (usize, usize) {
+        match *self {
+            Drafter::Off => (0, 0),
+            Drafter::Exit(exit) => (1, exit),
+            Drafter::Skip(from, _) => (2, from),
+            Drafter::PromptLookup => (3, 0),
+            Drafter::Auto => (4, 0),
+        }
+    }
+
     /// In words.
     pub(crate) fn words(&self) -> String {
         match self {

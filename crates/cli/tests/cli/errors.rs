@@ -23,7 +23,7 @@ fn flags_that_do_not_apply_together_are_refused_before_the_model_is_loaded() {
             &["--exit-layer", "3", "--skip-layers", "1..2"],
             "'--exit-layer <L>' cannot be used with '--skip-layers <A..B>'",
         ),
-        (&["--raw", "--system", "x"], "'--system <TEXT>' cannot be used with"),
+        (&["--raw", "--system", "x"], "'--raw' cannot be used with '--system <TEXT>'"),
         (&["--prompt-file", "x"], "cannot be used with"),
         (&["--json", "--show-drafts"], "cannot be used with"),
         (&["--quiet", "--stats"], "cannot be used with"),

@@ -15,7 +15,7 @@ pub(crate) struct Models {
 
 static MODELS: LazyLock<Models> = LazyLock::new(|| {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let model = TinyModel::new(Family::Llama).layers(6).ty(TensorType::Q8_0);
+    let model = TinyModel::new(Family::Llama).ty(TensorType::Q8_0).layers(6);
     model.gguf().write(&dir.path().join("tiny.gguf"));
     let mut bare = TinyModel::new(Family::Llama);
     bare.vocab.chat_template = String::new();
@@ -34,7 +34,8 @@ pub(crate) fn model(name: &str) -> String {
 pub(crate) fn selfspec(home: &Path) -> Command {
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("selfspec");
     command.env_clear().env("SELFSPEC_HOME", home).env("HOME", home).env("COLUMNS", "100");
-    command.env("HF_ENDPOINT", "http://127.0.0.1:9").write_stdin("");
+    // Nothing is reached: no program is on the path, nothing listens at the endpoint.
+    command.env("PATH", home.join("no-programs")).env("HF_ENDPOINT", "http://127.0.0.1:9").write_stdin("");
     command
 }
 
