@@ -155,6 +155,13 @@ impl Live {
         };
     }
 
+    /// Drops the drafts of the round under way; what was committed stays.
+    pub(crate) fn begin_anew(&mut self, backend: &mut dyn Backend) {
+        if let Err(error) = self.sequence.roll_back(backend) {
+            self.fail(error.into());
+        }
+    }
+
     /// Marks it as failed.
     pub(crate) fn fail(&mut self, error: EngineError) {
         self.end = Some(Err(error));

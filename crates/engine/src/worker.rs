@@ -162,8 +162,11 @@ impl Worker {
 
     /// One step of all live sequences.
     fn step(&mut self) {
-        self.collect();
-        while !self.rows.is_empty() {
+        loop {
+            self.collect();
+            if self.rows.is_empty() {
+                return;
+            }
             let started = Instant::now();
             let step = AssertUnwindSafe(|| self.backend.step(&self.rows, &mut self.output));
             match catch_unwind(step) {
@@ -220,7 +223,8 @@ impl Worker {
         }
     }
 
-    /// The backend refused the step, and has computed nothing: ends the sequences at fault and leaves the others' rows.
+    /// The backend refused the step, and has computed nothing: ends the sequences at fault. The others begin their rounds anew, because
+    /// a backend may forget what was drafted when it refuses a step. At least one sequence ends, so that this comes to an end.
     fn refuse(&mut self, error: &BackendError) {
         let at_fault = |row: &Row| match error {
             BackendError::BadRow { seq, .. } | BackendError::UnknownSequence(seq) => row.seq == *seq,
@@ -233,11 +237,15 @@ impl Worker {
             // Nobody is named: the youngest makes room for those that were there before.
             seqs.extend(self.live.last().map(Live::seq));
         }
-        self.rows.retain(|row| !seqs.contains(&row.seq));
         let backend = &mut *self.backend;
-        for live in self.live.extract_if(.., |live| seqs.contains(&live.seq())) {
-            live.end(backend, Event::Failed(EngineError::Backend(error.clone())));
+        for live in &mut self.live {
+            if seqs.contains(&live.seq()) {
+                live.fail(EngineError::Backend(error.clone()));
+            } else {
+                live.begin_anew(backend);
+            }
         }
+        self.let_end();
     }
 
     /// A step panicked: its requests end, their sequences are freed, and the engine goes on with what waits.

@@ -138,6 +138,8 @@ impl Backend for Scripted {
 pub(crate) struct Faults {
     /// Panic in the step that is this many from now; 0 never.
     pub(crate) panic_in: AtomicUsize,
+    /// The cache is full in the step that is this many from now; 0 never.
+    pub(crate) full_in: AtomicUsize,
     /// Lose a page with the panic: a sequence stays for ever.
     pub(crate) lose_a_page: AtomicBool,
     /// The step of this number, from 1, sets `hold`; 0 none.
@@ -235,8 +237,18 @@ impl<B: Backend> Backend for Faulty<B> {
             }
             n => self.faults.panic_in.store(n - 1, Ordering::SeqCst),
         }
-        if let Some(row) = rows.iter().find(|r| r.token == BAD) {
-            return Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why: "refused on purpose" });
+        let bad = rows.iter().find(|r| r.token == BAD);
+        let full = self.faults.full_in.load(Ordering::SeqCst);
+        self.faults.full_in.store(full.saturating_sub(1), Ordering::SeqCst);
+        if bad.is_some() || full == 1 {
+            // What was drafted is forgotten, as the CPU's backend does.
+            for seq in seqs {
+                let len = self.inner.kv_len(seq)?;
+                self.inner.set_len(seq, len)?;
+            }
+            let full = BackendError::KvFull { wanted: 1, free: 0 };
+            let why = "refused on purpose";
+            return Err(bad.map_or(full, |row| BackendError::BadRow { seq: row.seq, pos: row.pos, why }));
         }
         self.nan.extend(rows.iter().filter(|r| r.token == NAN).map(|r| r.seq));
         let mut sound = StepOutput::new(self.vocab());
@@ -245,6 +257,9 @@ impl<B: Backend> Backend for Faulty<B> {
         out.layer_rows = sound.layer_rows;
         for (i, row) in rows.iter().filter(|r| r.logits).enumerate() {
             let mut logits = sound.logits(i).to_vec();
+            // Only prompts hold the tokens that mean a fault.
+            logits[NAN as usize] = -1e9;
+            logits[BAD as usize] = -1e9;
             if self.nan.contains(&row.seq) {
                 logits[3] = f32::NAN;
             }

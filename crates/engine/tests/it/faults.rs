@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use crate::common::*;
 use selfspec_engine::{
-    Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request, SamplingParams, SpeculationParams,
+    BackendError, Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request, SamplingParams,
+    SpeculationParams,
 };
+use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
 fn faulty(faults: &Arc<Faults>) -> Engine {
     let script = (20..60).collect();
@@ -49,6 +51,61 @@ fn a_row_that_the_backend_refuses_ends_its_own_request_only() {
     for outcome in &outcomes[1..3] {
         let error = outcome.as_ref().expect_err("refused");
         assert!(error.contains("refused on purpose"), "{error}");
+    }
+}
+
+/// Requests over a fake target whose drafts are often right: plain, layer skip of two depths, prompt lookup.
+fn drafting(ask: impl Fn(u32) -> Request) -> Vec<Request> {
+    let speculations = [SpeculationParams::off(), layer_skip(8, 3, 4), layer_skip(8, 6, 8), prompt_lookup(5)];
+    let requests = speculations.into_iter().cycle().take(8).zip(10..);
+    requests.map(|(speculation, i)| Request { speculation, ..ask(i) }).collect()
+}
+
+#[test]
+fn sequences_in_the_midst_of_a_round_survive_a_step_that_is_refused_for_another() {
+    let fake = || FakeTarget::new(FakeOptions { agreement: 0.8, ..FakeOptions::default() });
+    let ask = |i: u32| request(&[i, i + 1, i + 2], 60);
+    let plain = engine(Faulty::new(fake(), &Arc::default()), None);
+    let expected: Vec<_> = (10..18).map(|i| answer(&plain, ask(i)).said()).collect();
+    let faults = Arc::new(Faults::default());
+    let options = EngineOptions { prefill_chunk: 1, max_batch: 16, ..EngineOptions::default() };
+    let engine = engine_with(Faulty::new(fake(), &faults), None, &options);
+    let (mut accepted, mut rejected) = (0, 0);
+    for refused_at in 1..25 {
+        // The bad token is read late, when the others are drafting and verifying.
+        let mut prompt = vec![1; refused_at];
+        prompt.push(BAD);
+        let mut requests = drafting(ask);
+        requests.insert(4, request(&prompt, 20));
+        let mut answers = together(&engine, &faults, requests);
+        let error = answers.remove(4).expect_err("refused").to_string();
+        assert!(error.contains("refused on purpose"), "{error}");
+        for (answer, expected) in answers.into_iter().zip(&expected) {
+            let answer = answer.expect("no concern of this one");
+            assert_eq!(&answer.said(), expected, "refused after {refused_at} tokens");
+            accepted += answer.summary.stats.accepted;
+            rejected += answer.summary.stats.rejected;
+        }
+    }
+    assert!(accepted > 0 && rejected > 0, "{accepted} accepted, {rejected} rejected");
+}
+
+#[test]
+fn a_full_cache_ends_the_youngest_request_only() {
+    let fake = || FakeTarget::new(FakeOptions::default());
+    let ask = |i: u32| request(&[i, i + 1], 40);
+    let plain = engine(Faulty::new(fake(), &Arc::default()), None);
+    let faults = Arc::new(Faults::default());
+    let engine = engine(Faulty::new(fake(), &faults), None);
+    for step in 3..20 {
+        faults.full_in.store(step, Ordering::SeqCst);
+        let mut answers = together(&engine, &faults, drafting(ask));
+        let error = answers.pop().expect("eight").expect_err("the youngest");
+        assert!(matches!(error, EngineError::Backend(BackendError::KvFull { .. })), "{error:?}");
+        for (answer, i) in answers.into_iter().zip(10..) {
+            let expected = self::answer(&plain, ask(i)).said();
+            assert_eq!(answer.expect("it has its pages").said(), expected, "full at step {step}");
+        }
     }
 }
 

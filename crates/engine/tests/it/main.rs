@@ -4,4 +4,5 @@ mod batching;
 mod common;
 mod faults;
 mod opening;
+mod real_model;
 mod stopping;

@@ -1,0 +1,59 @@
+//! The published model, where there is one: `SELFSPEC_TEST_MODEL` names its `.gguf` file, which `selfspec pull smollm2-135m` fetches.
+
+use std::path::PathBuf;
+
+use crate::common::*;
+use selfspec_engine::{
+    DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, LayerPlan, Loaded, Message, Prompt, Request,
+    SamplingParams, SpeculationParams,
+};
+
+fn model() -> Option<PathBuf> {
+    let path = std::env::var_os("SELFSPEC_TEST_MODEL");
+    if path.is_none() {
+        eprintln!("skipped: set SELFSPEC_TEST_MODEL to the path that `selfspec pull smollm2-135m` prints");
+    }
+    path.map(PathBuf::from)
+}
+
+#[test]
+fn real_model_says_the_same_with_and_without_speculation_alone_and_in_a_batch() {
+    let Some(path) = model() else { return };
+    let loaded = Loaded::open(&path, None).expect("the published model opens");
+    let n = loaded.info().n_layers;
+    let ask = |i: usize| {
+        let text =
+            ["What is the capital of France?", "Count from one to twenty.", "Repeat: red, green, blue, red, green"];
+        let sampling = match i % 2 {
+            0 => SamplingParams::default(),
+            _ => SamplingParams { temperature: 0.8, top_p: 0.95, seed: Some(i as u64), ..SamplingParams::default() },
+        };
+        let chat = Prompt::Chat(vec![Message::new("user", text[i % text.len()])]);
+        Request { max_tokens: Some(24), sampling, speculation: SpeculationParams::off(), ..Request::new(chat) }
+    };
+    let alone = Engine::open_with(&loaded, &EngineOptions::default()).expect("opens");
+    let expected: Vec<Answer> = (0..6).map(|i| answer(&alone, ask(i))).collect();
+    assert!(expected[0].summary.text.contains("Paris"), "{}", expected[0].summary.text);
+    assert_eq!(expected[0].summary.finish_reason, FinishReason::Stop);
+    let middle = LayerPlan::skip_middle(n, n / 2, n / 2 + 2).expect("a plan");
+    let speculations = [
+        layer_skip(n, n - 3, 4),
+        prompt_lookup(6),
+        SpeculationParams { drafter: DrafterChoice::LayerSkip(middle), ..layer_skip(n, n - 1, 3) },
+        SpeculationParams { draft_len: DraftLen::Adaptive, ..layer_skip(n, n - 6, 1) },
+        SpeculationParams::default(),
+        layer_skip(n, n / 2, 2),
+    ];
+    let options = EngineOptions { threads: Some(2), prefill_chunk: 17, ..EngineOptions::default() };
+    let engine = Engine::open_with(&loaded, &options).expect("opens");
+    let requests = speculations.into_iter().enumerate().map(|(i, speculation)| Request { speculation, ..ask(i) });
+    let generations: Vec<_> = requests.map(|r| engine.submit(r).expect("accepted")).collect();
+    let (mut accepted, mut rejected) = (0, 0);
+    for (generation, expected) in generations.into_iter().zip(&expected) {
+        let got = collect(generation).expect("answered");
+        assert_eq!(got.said(), expected.said());
+        accepted += got.summary.stats.accepted;
+        rejected += got.summary.stats.rejected;
+    }
+    assert!(accepted > 0 && rejected > 0, "{accepted} accepted, {rejected} rejected");
+}
