@@ -97,7 +97,7 @@ pub(crate) fn generate(engine: &Engine, request: Request, marks: Option<Marks>) 
             Event::Done(summary) => {
                 printer.iter_mut().try_for_each(|p| p.end(&summary))?;
                 let interrupted = guard.interrupted() && summary.finish_reason == FinishReason::Cancelled;
-                return Ok((summary, interrupted));
+                return Ok((*summary, interrupted));
             }
             Event::Failed(error) => {
                 printer.iter_mut().try_for_each(Printer::end_line)?;

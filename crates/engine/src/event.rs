@@ -19,7 +19,7 @@ pub enum Event {
     /// A token was generated.
     Token(TokenEvent),
     /// The request ended as it should.
-    Done(Summary),
+    Done(Box<Summary>),
     /// The request ended with an error; other requests go on.
     Failed(EngineError),
 }

@@ -67,7 +67,7 @@ impl Generation {
     pub fn wait(self) -> Result<Summary, EngineError> {
         for event in self {
             match event {
-                Event::Done(summary) => return Ok(summary),
+                Event::Done(summary) => return Ok(*summary),
                 Event::Failed(error) => return Err(error),
                 Event::Prompt { .. } | Event::Token(_) => {}
             }

@@ -30,7 +30,7 @@ pub use error::EngineError;
 pub use event::{Event, FinishReason, Summary, TokenEvent};
 pub use generation::{Canceller, Generation, TimedOut};
 pub use info::{ModelInfo, TensorTypeInfo};
-pub use loaded::Loaded;
+pub use loaded::{Loaded, TextOnly};
 pub use measure::{MeasureOptions, Measurements};
 pub use options::EngineOptions;
 pub use request::{Prompt, Request};

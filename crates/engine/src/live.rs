@@ -38,7 +38,7 @@ impl Job {
 
     /// Ends it before it began, because nobody wants it any more.
     pub(crate) fn cancel(self) {
-        self.output.send(Event::Done(Summary {
+        self.output.send(Event::Done(Box::new(Summary {
             finish_reason: FinishReason::Cancelled,
             prompt_tokens: self.sequence.prompt_len(),
             completion_tokens: 0,
@@ -49,7 +49,7 @@ impl Job {
             trace: Vec::new(),
             token_ids: Vec::new(),
             text: String::new(),
-        }));
+        })));
     }
 }
 
@@ -180,7 +180,7 @@ impl Live {
     /// Frees the sequence and tells the consumer what it has come to.
     pub(crate) fn finish(mut self, backend: &mut dyn Backend) {
         let event = match self.end.take() {
-            Some(Ok(reason)) => Event::Done(self.summary(reason)),
+            Some(Ok(reason)) => Event::Done(Box::new(self.summary(reason))),
             Some(Err(error)) => Event::Failed(error),
             None => Event::Failed(EngineError::Stopped),
         };
@@ -190,7 +190,7 @@ impl Live {
     /// Frees the sequence; its consumer gets what was generated.
     pub(crate) fn cancel(mut self, backend: &mut dyn Backend) {
         let summary = self.summary(FinishReason::Cancelled);
-        self.end(backend, Event::Done(summary));
+        self.end(backend, Event::Done(Box::new(summary)));
     }
 
     /// Frees the sequence and sends its last event.

@@ -25,6 +25,9 @@ pub struct Loaded {
     info: ModelInfo,
 }
 
+/// A model's tokenizer, and its chat template or why that cannot be used.
+pub type TextOnly = (Option<Arc<Tokenizer>>, Result<Option<Arc<ChatTemplate>>, EngineError>);
+
 /// What turns text into tokens and back; all of it may be missing.
 #[derive(Clone, Default)]
 pub(crate) struct TextSide {
@@ -51,6 +54,19 @@ impl Loaded {
         info.weight_bytes = model.weight_bytes() as u64;
         info.vocab = model.vocab();
         Ok(Arc::new(Loaded { model: Arc::new(model), text, info }))
+    }
+
+    /// The tokenizer and the chat template of a model, as far as it has them, without reading its weights.
+    ///
+    /// # Errors
+    /// The files cannot be read, or do not hold a tokenizer that can be used.
+    pub fn text_only(path: &Path) -> Result<TextOnly, EngineError> {
+        let text = TextSide::read(&Checkpoint::open(path)?)?;
+        let template = match text.template_fault {
+            Some(why) => Err(EngineError::BadChatTemplate { why }),
+            None => Ok(text.template),
+        };
+        Ok((text.tokenizer, template))
     }
 
     /// What the model is.

@@ -115,7 +115,7 @@ impl Worker {
             live.cancel(backend);
         }
         let cancelled = |command: &mut Command| matches!(command, Command::Submit(job) if job.cancelled());
-        if self.queue.iter_mut().any(|c| cancelled(c)) {
+        if self.queue.iter_mut().any(cancelled) {
             for command in std::mem::take(&mut self.queue) {
                 match command {
                     Command::Submit(job) if job.cancelled() => job.cancel(),

@@ -334,7 +334,7 @@ pub(crate) fn collect(generation: Generation) -> Result<Answer, selfspec_engine:
         match event {
             Event::Prompt { .. } => assert!(tokens.is_empty(), "the prompt comes first"),
             Event::Token(token) => tokens.push(token),
-            Event::Done(summary) => return Ok(Answer { tokens, summary }),
+            Event::Done(summary) => return Ok(Answer { tokens, summary: *summary }),
             Event::Failed(error) => return Err(error),
         }
     }

@@ -33,8 +33,9 @@ fn real_model_says_the_same_with_and_without_speculation_alone_and_in_a_batch() 
     };
     let alone = Engine::open_with(&loaded, &EngineOptions::default()).expect("opens");
     let expected: Vec<Answer> = (0..6).map(|i| answer(&alone, ask(i))).collect();
-    assert!(expected[0].summary.text.contains("Paris"), "{}", expected[0].summary.text);
-    assert_eq!(expected[0].summary.finish_reason, FinishReason::Stop);
+    let france = Request { max_tokens: Some(4), ..Request::new(Prompt::Text("The capital of France is".to_owned())) };
+    let france = answer(&alone, france).summary;
+    assert_eq!((france.text.contains("Paris"), france.finish_reason), (true, FinishReason::Length), "{}", france.text);
     let middle = LayerPlan::skip_middle(n, n / 2, n / 2 + 2).expect("a plan");
     let speculations = [
         layer_skip(n, n - 3, 4),
