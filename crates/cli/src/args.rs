@@ -87,7 +87,7 @@ pub(crate) struct ModelArg {
     pub(crate) model: String,
 }
 
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = COMPUTE)]
 pub(crate) struct ComputeArgs {
     /// Threads that compute [default: one for each core]
@@ -240,7 +240,7 @@ pub(crate) struct RunOutputArgs {
     #[arg(hide_env = true)]
     pub(crate) json: bool,
     /// Print a line for each round of speculation to standard error
-    #[arg(long, env = "SELFSPEC_TRACE", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
+    #[arg(long, env = "SELFSPEC_TRACE", value_parser = BoolishValueParser::new(), conflicts_with = "quiet", hide_env = true, hide_short_help = true)]
     pub(crate) trace: bool,
 }
 

@@ -1,14 +1,14 @@
 //! `selfspec tokenize`: a text's tokens.
 
 use anyhow::Context;
-use selfspec_engine::Tokenizer;
+use selfspec_engine::{EngineError, Loaded, Tokenizer};
 use serde::Serialize;
 
-use crate::args::{ComputeArgs, TokenizeArgs};
+use crate::args::TokenizeArgs;
 use crate::failure::usage;
 use crate::output::{self, Ui};
-use crate::request::Style;
-use crate::{model, request, run};
+use crate::request::message;
+use crate::{model, run};
 
 #[derive(Debug, Serialize)]
 struct Tokens {
@@ -20,14 +20,17 @@ pub(crate) fn run(args: &TokenizeArgs, ui: &Ui) -> anyhow::Result<()> {
     let Some(text) = run::read_prompt(&args.prompt)? else {
         return Err(usage("no text", "give it with -p, --prompt-file or on standard input"));
     };
-    let engine = model::engine(&args.model.model, None, &ComputeArgs::default(), ui)?;
-    let tokenizer = engine.tokenizer().context("the model has no tokenizer")?;
+    let path = model::locate(&args.model.model, ui)?;
+    let (tokenizer, template) = Loaded::text_only(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let tokenizer = tokenizer.context("the model has no tokenizer")?;
     let ids = if args.chat {
-        engine.encode(&request::prompt(Style::Chat, None, &text))?
+        let template = template?.ok_or(EngineError::NoChatTemplate)?;
+        let rendered = template.render(&[message("user", &text)], true, &serde_json::Map::new())?;
+        tokenizer.encode_prompt(&rendered)?
     } else {
         tokenizer.encode(&text, args.bos)?
     };
-    print(args, ids, tokenizer)
+    print(args, ids, &tokenizer)
 }
 
 fn print(args: &TokenizeArgs, ids: Vec<u32>, tokenizer: &Tokenizer) -> anyhow::Result<()> {

@@ -233,3 +233,30 @@ impl HubError {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_missing_permission_have_names_and_hints() {
+        let path = Path::new("/cache/m.gguf.part");
+        for (kind, message) in [
+            (io::ErrorKind::StorageFull, "disk full while writing /cache/m.gguf.part"),
+            (io::ErrorKind::QuotaExceeded, "disk full while writing /cache/m.gguf.part"),
+            (io::ErrorKind::PermissionDenied, "no permission to write /cache/m.gguf.part"),
+            (io::ErrorKind::ReadOnlyFilesystem, "no permission to write /cache/m.gguf.part"),
+        ] {
+            let error = HubError::io("write", path, kind.into());
+            assert_eq!(error.to_string(), message);
+            assert!(error.is_local() && error.hint().is_some_and(|h| h.contains("SELFSPEC_HOME")), "{message}");
+        }
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let names: Vec<String> = (0..30).map(|i| i.to_string()).collect();
+        assert!(list(&names).ends_with("22, 23 and 6 more"));
+        assert_eq!(list(&[]), "nothing");
+    }
+}

@@ -190,3 +190,18 @@ fn a_cache_that_cannot_be_written_is_named() {
     let error = resolve(NAME, &bench.with_pip(), &Silent).expect_err("no folder");
     assert!(error.to_string().contains(&bench.path("home").display().to_string()), "{error}");
 }
+
+#[test]
+fn an_index_that_is_slow_but_there_gets_the_time_that_pip_is_configured_for() {
+    let bench = bench();
+    let options = bench.with_pip();
+    let script = bench.path("pip");
+    let text = String::from_utf8(read(&script)).expect("a script");
+    let slow = "case \"$*\" in *--timeout*) echo 'WARNING: Read timed out.' >&2; exit 1;; esac\n";
+    let at = text.find("while").expect("the loop");
+    std::fs::write(&script, format!("{}{slow}{}", &text[..at], &text[at..])).expect("a script");
+    assert_eq!(read(&resolve(NAME, &options, &Silent).expect("the second try")), b"GGUF content");
+    let calls = bench.pip_calls();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert!(calls[0].contains("--timeout 2") && !calls[1].contains("--timeout"), "{calls:?}");
+}

@@ -222,8 +222,69 @@ impl Runner {
     }
 }
 
-/// Groups of at most [`GROUP`], as even as they come, so that a lone last one is rare.
-fn groups(tasks: &[Task]) -> impl Iterator<Item = &[Task]> {
-    let count = tasks.len().div_ceil(GROUP).max(1);
-    tasks.chunks(tasks.len().div_ceil(count).max(1))
+/// Groups of at most [`GROUP`], as even as they come: only a single task is a group of one.
+fn groups(tasks: &[Task]) -> Vec<&[Task]> {
+    let count = tasks.len().div_ceil(GROUP);
+    let mut rest = tasks;
+    let mut groups = Vec::with_capacity(count);
+    for left in (1..=count).rev() {
+        let (group, others) = rest.split_at(rest.len().div_ceil(left));
+        groups.push(group);
+        rest = others;
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use selfspec_testkit::{Family, TinyModel};
+
+    use super::*;
+    use crate::args::{Color, Global};
+    use crate::output::Ui;
+    use crate::prompts;
+
+    #[test]
+    fn a_token_that_differs_is_found_and_counted() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("tiny.gguf");
+        TinyModel::new(Family::Llama).gguf().write(&path);
+        let loaded = Loaded::open(&path, Some(1)).expect("a model");
+        let mut runner = Runner::new(loaded, prompts::built_in(), Style::Plain, 12, 1);
+        let setting = |together| Setting {
+            drafter: Drafter::Exit(2),
+            draft_len: 3,
+            bonus: true,
+            threads: 1,
+            isa: Isa::Scalar,
+            together,
+        };
+        let task = |together| Task { prompt: 0, mode: Mode::Greedy, setting: setting(together) };
+        let ui = Ui::new(&Global { quiet: true, verbose: false, offline: true, color: Color::Never });
+        let steps = Steps::new(&ui, "", 0);
+        runner.compare(vec![task(false), task(true)], &steps).expect("both run");
+        assert!(runner.first_mismatch.is_none());
+        assert_eq!((runner.tallies[0].cases, runner.tallies[0].mismatches), (2, 0));
+
+        // As if plain decoding had given another token.
+        let plain = runner.plain.get_mut(&(0, Mode::Greedy, Isa::Scalar)).expect("it was run");
+        let right = plain.ids[5];
+        plain.ids[5] += 1;
+        runner.compare(vec![task(true)], &steps).expect("it runs");
+        let mismatch = runner.first_mismatch.as_ref().expect("they differ");
+        assert_eq!((mismatch.position, mismatch.expected, mismatch.got), (5, Some(right + 1), Some(right)));
+        assert_eq!(runner.tallies[0].mismatches, 1);
+    }
+
+    #[test]
+    fn groups_are_even() {
+        let setting =
+            Setting { drafter: Drafter::Off, draft_len: 1, bonus: true, threads: 1, isa: Isa::Scalar, together: true };
+        for n in 0..20 {
+            let tasks = vec![Task { prompt: 0, mode: Mode::Greedy, setting: setting.clone() }; n];
+            let sizes: Vec<usize> = groups(&tasks).into_iter().map(<[Task]>::len).collect();
+            assert_eq!(sizes.iter().sum::<usize>(), n);
+            assert!(sizes.iter().all(|s| *s <= GROUP && (*s > 1 || n == 1)), "{sizes:?}");
+        }
+    }
 }

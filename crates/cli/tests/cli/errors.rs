@@ -27,6 +27,7 @@ fn flags_that_do_not_apply_together_are_refused_before_the_model_is_loaded() {
         (&["--prompt-file", "x"], "cannot be used with"),
         (&["--json", "--show-drafts"], "cannot be used with"),
         (&["--quiet", "--stats"], "cannot be used with"),
+        (&["--quiet", "--trace"], "cannot be used with"),
     ] {
         let ran = ran(&[&["run", ABSENT, "-p", "x"], args].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {}", ran.stderr);

@@ -41,3 +41,27 @@ fn real_model_copies_from_its_prompt_faster_with_prompt_lookup() {
     let (rounds, tokens) = (&json["timings"]["rounds"], &json["usage"]["completion_tokens"]);
     assert!(rounds.as_u64() < tokens.as_u64(), "fewer passes than tokens: {json}");
 }
+
+#[cfg(unix)]
+#[test]
+fn real_model_stops_at_ctrl_c_with_its_figures_and_130() {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    let Some(model) = real_model() else { return };
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("selfspec"))
+        .args(["run", &model, "-p", "Write a very long story about the sea", "-n", "4000", "--spec", "off"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut first = [0];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("some text");
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("finished by cancelled"), "{stderr}");
+}

@@ -51,3 +51,13 @@ fn a_proof_that_tested_nothing_fails() {
     assert_eq!(proof.json()["ok"], false);
     assert!(proof.stderr.contains("error: tested nothing: "), "{}", proof.stderr);
 }
+
+#[test]
+fn every_prompt_can_be_run_under_every_setting() {
+    let (_dir, path) = file("prompts.jsonl", "{\"prompt\": \"again again again again again\"}\n");
+    let flags = ["--exhaustive", "-n", "24", "--threads", "1", "--isa", "scalar", "--json"];
+    let proof = verify(&[&flags[..], &["--prompts", &path.display().to_string()]].concat());
+    assert_eq!(proof.code, Some(0), "{}", proof.stderr);
+    // Greedy and seeded, alone and together: six drafters at eight lengths, auto and off.
+    assert!(proof.json()["cases"].as_u64() >= Some(2 * 2 * (6 * 8 + 2)), "{}", proof.stdout);
+}
