@@ -4,6 +4,23 @@
 //! sequences together, whatever each of them is at: reading its prompt, drafting, verifying. What a request gets is the same,
 //! token for token, whoever it shares the steps with.
 //!
+//! ```no_run
+//! use selfspec_engine::{Engine, EngineOptions, Event, Prompt, Request};
+//!
+//! # fn main() -> Result<(), selfspec_engine::EngineError> {
+//! let engine = Engine::open("model.gguf".as_ref(), &EngineOptions::default())?;
+//! let mut text = String::new();
+//! for event in engine.submit(Request::new(Prompt::Text("The capital of France is".into())))? {
+//!     match event {
+//!         Event::Token(token) => text.push_str(&token.text),
+//!         Event::Failed(error) => return Err(error),
+//!         Event::Prompt { .. } | Event::Done(_) => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Invariants: nothing a request contains ends another request; a sequence is admitted only when the pages that it may come
 //! to need are set aside, so no step runs out of them; the backend is touched by one thread.
 #![forbid(unsafe_code)]

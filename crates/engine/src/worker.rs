@@ -21,7 +21,7 @@ use crate::live::{Job, Live};
 /// instead. Answers false if it panicked.
 pub(crate) type Exclusive = Box<dyn FnOnce(Result<&mut dyn Backend, String>) -> bool + Send>;
 
-/// Makes the backend anew after a panic that it did not survive.
+/// Makes the backend anew after a panic.
 pub(crate) type Rebuild = Box<dyn Fn() -> Result<Box<dyn Backend>, EngineError> + Send>;
 
 /// What the engine's handles ask of the thread.
@@ -255,20 +255,16 @@ impl Worker {
         for live in self.live.drain(..) {
             let event = Event::Failed(EngineError::Panic { message: message.to_owned() });
             let backend = &mut *self.backend;
-            // What is left of the backend may panic again; restore() looks at what came of it.
+            // What is left of the backend may panic again; restore() sees to that.
             let _ = catch_unwind(AssertUnwindSafe(|| live.end(backend, event)));
         }
         self.restore(message);
     }
 
-    /// After a panic, with no sequence live: the backend must have all its pages back, or is made anew.
+    /// After a panic, with no sequence live: makes the backend anew, since nobody knows what it was in the midst of. Where that is not
+    /// possible it must at least have all its pages back.
     fn restore(&mut self, message: &str) {
-        let whole = catch_unwind(AssertUnwindSafe(|| self.backend.free_pages() == self.backend.total_pages()));
-        if whole.unwrap_or(false) {
-            return;
-        }
         self.broken = match &self.rebuild {
-            None => Some(message.to_owned()),
             Some(rebuild) => match rebuild() {
                 Ok(backend) => {
                     self.backend = backend;
@@ -276,6 +272,11 @@ impl Worker {
                 }
                 Err(error) => Some(format!("{message}; and then: {error}")),
             },
+            None => {
+                let whole = AssertUnwindSafe(|| self.backend.free_pages() == self.backend.total_pages());
+                let whole = catch_unwind(whole).unwrap_or(false);
+                (!whole).then(|| message.to_owned())
+            }
         };
     }
 }

@@ -269,6 +269,28 @@ fn requests_that_cannot_be_served_are_refused_with_the_reason() {
 }
 
 #[test]
+fn handles_go_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Engine>();
+    shared::<selfspec_engine::Loaded>();
+    sent::<selfspec_engine::Generation>();
+    let engine = faulty(&Arc::default());
+    let tokens = std::thread::scope(|scope| {
+        let asks: Vec<_> = (1..20)
+            .map(|n| {
+                scope.spawn({
+                    let engine = &engine;
+                    move || answer(engine, request(&[1], n)).tokens.len()
+                })
+            })
+            .collect();
+        asks.into_iter().map(|t| t.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    assert!(tokens.into_iter().eq(1..20));
+}
+
+#[test]
 fn an_empty_prompt_is_the_models_bos() {
     let tokenizer = tokenizer();
     let bos = tokenizer.bos().expect("it has one");

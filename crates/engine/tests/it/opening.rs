@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::common::*;
 use selfspec_engine::measure::{pass_times, prefill_rows_s};
 use selfspec_engine::{
-    Engine, EngineError, EngineOptions, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Prompt, Request,
+    Engine, EngineError, EngineOptions, Enter, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Prompt, Request,
+    Row, StepOutput,
 };
 use selfspec_testkit::{Family, TinyModel};
 
@@ -90,6 +91,64 @@ fn a_template_that_is_missing_or_broken_is_an_error_only_for_chats() {
     let error = engine.encode(&chat()).expect_err("broken");
     assert!(matches!(error, EngineError::BadChatTemplate { .. }), "{error}");
     assert!(!engine.encode(&Prompt::Text("plain text works".to_owned())).expect("it does").is_empty());
+}
+
+#[test]
+fn a_weight_that_is_no_number_ends_the_requests_that_meet_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    let bad = 9usize;
+    let model = TinyModel::new(Family::Llama).untied();
+    let dim = model.dims().dim;
+    let nan = |t: &mut selfspec_testkit::GgufTensor| {
+        t.data[4 * (bad * dim + 3)..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    };
+    model.gguf().change("token_embd.weight", nan).write(&path);
+    let engine = Engine::open(&path, &options()).expect("numbers are not looked at when a model is opened");
+    let ask = |prompt: &[u32], speculation| {
+        let mut request = request(prompt, 12);
+        request.speculation = speculation;
+        request.sampling.logit_bias = vec![(bad as u32, -1e9)];
+        request.ignore_eos = true;
+        engine.submit(request).expect("accepted")
+    };
+    let asked = [
+        ask(&[1, 2, 3], layer_skip(4, 2, 4)),
+        ask(&[1, bad as u32, 3], layer_skip(4, 2, 4)),
+        ask(&[bad as u32], layer_skip(4, 2, 4)),
+        ask(&[4, 5], prompt_lookup(3)),
+    ];
+    let answers: Vec<_> = asked.into_iter().map(collect).collect();
+    for sound in [&answers[0], &answers[3]] {
+        assert_eq!(sound.as_ref().expect("it never meets the weight").tokens.len(), 12);
+    }
+    for failed in &answers[1..3] {
+        let error = failed.as_ref().expect_err("its logits are not numbers");
+        assert!(matches!(error, EngineError::Spec(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_backend_is_made_anew_after_a_panic_and_loses_no_page() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(Family::Llama).gguf().write(&path);
+    let engine = Engine::open(&path, &options()).expect("opens");
+    let ask = || answer(&engine, request(&[1, 2, 3], 12)).said();
+    let before = ask();
+    let spoil = |backend: &mut dyn selfspec_engine::Backend| {
+        let seq = backend.create();
+        let plan = LayerPlan::full(backend.n_layers());
+        let row = Row { seq, pos: 0, token: 1, enter: Enter::Token, plan, keep: false, logits: false };
+        backend.step(&[row], &mut StepOutput::new(backend.vocab())).expect("a sound row");
+        assert!(backend.free_pages() < backend.total_pages());
+        panic!("with a page in hand");
+    };
+    let error = engine.exclusive(spoil).map(|()| ()).expect_err("it panicked");
+    assert_eq!(error.to_string(), "a step panicked: with a page in hand");
+    let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("goes on");
+    assert_eq!(free, total);
+    assert_eq!(ask(), before);
 }
 
 #[test]
