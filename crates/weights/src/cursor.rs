@@ -69,11 +69,12 @@ impl<'a> Cursor<'a> {
         let rest = &self.bytes[self.pos..];
         if let Some((len, rest)) = rest.split_first_chunk() {
             let len = u64::from_le_bytes(*len);
-            if len <= limit && len <= rest.len() as u64 {
-                if let Ok(s) = std::str::from_utf8(&rest[..len as usize]) {
-                    self.pos += 8 + len as usize;
-                    return Ok(s);
-                }
+            if len <= limit
+                && len <= rest.len() as u64
+                && let Ok(s) = std::str::from_utf8(&rest[..len as usize])
+            {
+                self.pos += 8 + len as usize;
+                return Ok(s);
             }
         }
         self.string_fault(limit, &field)
