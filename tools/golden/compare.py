@@ -64,12 +64,12 @@ def main():
             if not ours.isfinite().all():
                 raise SystemExit(f"window {number}, positions from {start}: a logit is not finite")
             worst = max(worst, (ours - theirs).abs().max().item())
-            lp, lq = theirs.double().log_softmax(-1), ours.double().log_softmax(-1)
-            kls.append((lp.exp() * (lp - lq)).sum(-1))
+            lp, lq = theirs.log_softmax(-1), ours.log_softmax(-1)  # float32: right to 1e-6
+            kls.append((lp.exp() * (lp - lq)).sum(-1).double())
             same += (lp.argmax(-1) == lq.argmax(-1)).sum().item()
             t = targets[start : start + CHUNK, None]
-            nll_ref -= lp[: len(t)].gather(1, t).sum().item()
-            nll_ours -= lq[: len(t)].gather(1, t).sum().item()
+            nll_ref -= lp[: len(t)].gather(1, t).double().sum().item()
+            nll_ours -= lq[: len(t)].gather(1, t).double().sum().item()
             predicted += len(t)
         print(f"window {number} of {len(windows)}: perplexity so far {math.exp(nll_ref / predicted):.4f} (reference) "
               f"{math.exp(nll_ours / predicted):.4f} (engine), mean KL {torch.cat(kls).mean().item():.6f}", file=sys.stderr)

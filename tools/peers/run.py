@@ -96,6 +96,8 @@ def selfspec(binary, model, threads):
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed with {done.returncode}:\n{done.stderr}")
     report = json.loads(done.stdout)
+    if report["prefill_tok_s"] is None:
+        raise SystemExit(f"{model}: its context is too short to measure prefill")
     out = {"prefill": 1 / report["prefill_tok_s"], "decode": 1 / report["plain_tok_s"], "isa": report["isa"]}
     for m in ROWS:
         out[m] = report["pass_ms"][str(m)] / 1000
