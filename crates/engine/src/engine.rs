@@ -125,7 +125,8 @@ impl Engine {
         Ok(generation)
     }
 
-    fn prepare(&self, request: Request) -> Result<(Job, Generation), EngineError> {
+    /// Checks a request and makes what the engine's thread needs of it.
+    pub(crate) fn prepare(&self, request: Request) -> Result<(Job, Generation), EngineError> {
         let invalid = |field, why: String| EngineError::InvalidRequest { field, why };
         if request.max_tokens == Some(0) {
             return Err(invalid("max_tokens", "0 tokens are nothing to generate".to_owned()));

@@ -287,3 +287,39 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::options::EngineOptions;
+    use crate::request::{Prompt, Request};
+
+    #[test]
+    fn what_is_live_and_what_waits_ends_as_stopped_when_the_handle_goes() {
+        let fake = || Box::new(FakeTarget::new(FakeOptions::default()));
+        let engine = Engine::with_backend(fake(), None, None, &EngineOptions::default()).expect("a thread");
+        let (commands, receiver) = mpsc::channel();
+        let mut worker = Worker::new(fake(), None, receiver, 1, 16, Arc::default());
+        let generations: Vec<_> = (0..3)
+            .map(|_| {
+                let (job, generation) = engine.prepare(Request::new(Prompt::Tokens(vec![1]))).expect("sound");
+                commands.send(Command::Submit(Box::new(job))).expect("the worker is there");
+                generation
+            })
+            .collect();
+        assert!(worker.receive());
+        worker.admit();
+        worker.step();
+        assert_eq!((worker.live.len(), worker.queue.len()), (1, 2));
+        drop(commands);
+        worker.run();
+        for generation in generations {
+            assert!(matches!(generation.last(), Some(Event::Failed(EngineError::Stopped))));
+        }
+    }
+}
