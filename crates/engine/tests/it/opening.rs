@@ -144,7 +144,7 @@ fn a_backend_is_made_anew_after_a_panic_and_loses_no_page() {
         assert!(backend.free_pages() < backend.total_pages());
         panic!("with a page in hand");
     };
-    let error = engine.exclusive(spoil).map(|()| ()).expect_err("it panicked");
+    let error = engine.exclusive(spoil).expect_err("it panicked");
     assert_eq!(error.to_string(), "a step panicked: with a page in hand");
     let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("goes on");
     assert_eq!(free, total);
