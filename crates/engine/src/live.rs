@@ -177,6 +177,11 @@ impl Live {
         self.output.len()
     }
 
+    /// How its drafts fared.
+    pub(crate) fn stats(&self) -> &SpecStats {
+        self.sequence.stats()
+    }
+
     /// Frees the sequence and tells the consumer what it has come to.
     pub(crate) fn finish(mut self, backend: &mut dyn Backend) {
         let event = match self.end.take() {

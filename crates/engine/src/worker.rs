@@ -219,6 +219,7 @@ impl Worker {
         let backend = &mut *self.backend;
         for live in self.live.extract_if(.., |live| live.ended()) {
             self.counters.tokens(live.tokens());
+            self.costs.learn(live.stats());
             live.finish(backend);
         }
     }
