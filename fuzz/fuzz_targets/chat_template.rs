@@ -30,8 +30,13 @@ static TURNS: LazyLock<ChatTemplate> = LazyLock::new(|| {
     TOKENIZER.chat_template(source).expect("the template is whole")
 });
 
-fuzz_target!(|input: (&str, &str, &str, bool)| {
-    let (source, first, second, generate) = input;
+fuzz_target!(|data: &[u8]| {
+    // 0xFF is in no text, so it parts the template from two messages: a template alone is an input too.
+    let mut parts = data.split(|&b| b == 0xFF).map(String::from_utf8_lossy);
+    let mut next = || parts.next().unwrap_or_default().into_owned();
+    let (source, first, second) = (next(), next(), next());
+    let (source, first, second) = (source.as_str(), first.as_str(), second.as_str());
+    let generate = data.len() % 2 == 0;
     let messages = [Message::new("user", first), Message::new("assistant", second)];
     let extra = json!({"tools": [{"name": second, "x": [1, 2.5, null, true]}], "enable_thinking": generate});
     let extra = extra.as_object().expect("it is an object");

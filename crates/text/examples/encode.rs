@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use selfspec_text::{RenderedPrompt, Tokenizer};
 
+#[allow(clippy::unwrap_used, reason = "it is a part of the tests")]
 #[path = "../tests/text/support.rs"]
 mod support;
 

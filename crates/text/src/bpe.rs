@@ -103,7 +103,8 @@ impl Bpe {
         const LONGEST: usize = 1 << 30;
         let mut rest = text;
         while rest.len() > LONGEST {
-            let (head, tail) = rest.split_at(rest.floor_char_boundary(LONGEST));
+            let at = (LONGEST - 3..=LONGEST).rev().find(|&i| rest.is_char_boundary(i)).unwrap_or(LONGEST);
+            let (head, tail) = rest.split_at(at);
             self.encode_short(vocab, head, scratch, out)?;
             rest = tail;
         }

@@ -13,6 +13,7 @@ use crate::bpe::{Bpe, Merges, Start};
 use crate::eos;
 use crate::error::{TextError, short};
 use crate::gguf::{byte_level_bpe, byte_level_vocab, byte_of, byte_tokens, index, spaced_vocab};
+use crate::hf_model::{Entries, Merge, Model};
 use crate::hf_parts::{Parts, Spaces};
 use crate::normalize::{Normalizer, Prefix, SPACE_MARK};
 use crate::tokenizer::Tokenizer;
@@ -48,48 +49,6 @@ struct AddedToken {
     normalized: bool,
     #[serde(default)]
     special: bool,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    #[serde(rename = "type")]
-    ty: Option<String>,
-    #[serde(default)]
-    vocab: Value2,
-    #[serde(default)]
-    merges: Vec<Merge>,
-    unk_token: Option<String>,
-    dropout: Option<f64>,
-    continuing_subword_prefix: Option<String>,
-    end_of_word_suffix: Option<String>,
-    #[serde(default)]
-    fuse_unk: bool,
-    #[serde(default)]
-    byte_fallback: bool,
-    #[serde(default)]
-    ignore_merges: bool,
-}
-
-/// The vocabulary of a BPE model, or something else that another model calls so.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Value2 {
-    Map(HashMap<String, u32>),
-    Other(Value),
-}
-
-impl Default for Value2 {
-    fn default() -> Self {
-        Value2::Other(Value::Null)
-    }
-}
-
-/// "left right", or both apart since tokenizers 0.20.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Merge {
-    Pair(String, String),
-    Line(String),
 }
 
 /// The fields of tokenizer_config.json that matter here.
@@ -188,7 +147,7 @@ fn build(file: File, config: Config) -> Result<Tokenizer, TextError> {
     if [&model.continuing_subword_prefix, &model.end_of_word_suffix].into_iter().flatten().any(|s| !s.is_empty()) {
         return Err(unsupported("model", "BPE with subword prefix or word suffix"));
     }
-    let Value2::Map(ids) = model.vocab else {
+    let Entries::Map(ids) = model.vocab else {
         return Err(unsupported("model", "vocabulary that is not a map from text to id"));
     };
     let parts = Parts::read(&file.normalizer, &file.pre_tokenizer)?;

@@ -20,6 +20,7 @@ mod error;
 mod gguf;
 mod guard;
 mod hf;
+mod hf_model;
 mod hf_parts;
 mod jinja;
 mod normalize;

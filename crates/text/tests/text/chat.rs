@@ -63,7 +63,7 @@ fn endless_work_is_stopped() {
     assert!(render(doubling, &[]).is_err());
     let nested = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
     assert!(render(nested, &[]).is_err());
-    let deep = format!("{}1{}", "{{ (".repeat(1) + &"(".repeat(5000), ")".repeat(5001) + " }}");
+    let deep = format!("{}1{}", "{{ (".to_owned() + &"(".repeat(5000), ")".repeat(5001) + " }}");
     assert!(render(&deep, &[]).is_err());
     let json = "{{ ([[1] * 1000] * 100000) | tojson }}";
     assert!(render(json, &[]).is_err());
