@@ -51,6 +51,10 @@ impl Loaded {
         let text = TextSide::read(&checkpoint)?;
         let threads = EngineOptions { threads, ..EngineOptions::default() }.resolved_threads();
         let model = Model::open(&checkpoint, &Team::new(threads))?;
+        if let Some(end) = text.eos.iter().find(|end| **end as usize >= model.vocab()) {
+            let why = format!("end token {end} is not in a vocabulary of {}", model.vocab());
+            return Err(EngineError::File { path: path.to_owned(), why });
+        }
         info.weight_bytes = model.weight_bytes() as u64;
         info.vocab = model.vocab();
         Ok(Arc::new(Loaded { model: Arc::new(model), text, info }))

@@ -122,6 +122,10 @@ pub struct ArchConfig {
     pub local: Option<LocalAttention>,
     /// Norms on each head of q and k.
     pub qk_norm: bool,
+    /// Biases on q, k and v must be there. Where they need not, they are used if they are.
+    pub qkv_bias: bool,
+    /// Whether the head is the embedding; `None` where that shows in whether there is a head.
+    pub tied: Option<bool>,
     /// Norms after attention and after the feed-forward layer, before they are added to the residual stream.
     pub sandwich_norms: bool,
     /// Factor on the embedding.
@@ -246,6 +250,8 @@ impl ArchConfig {
             rope_style: if architecture == Architecture::Llama { RopeStyle::Interleaved } else { RopeStyle::Halves },
             local,
             qk_norm: gemma || architecture == Architecture::Qwen3,
+            qkv_bias: architecture == Architecture::Qwen2,
+            tied: None,
             sandwich_norms: gemma,
             embedding_scale: if gemma { (dim as f32).sqrt() } else { 1.0 },
             attention_scale,
@@ -271,8 +277,9 @@ impl ArchConfig {
             let value = value.ok_or_else(|| ModelError::field(field, "not a whole number"))?;
             checked_size(field, value).map(Some)
         };
-        let need =
-            |field: &str| -> Result<usize, ModelError> { size(field)?.ok_or_else(|| ModelError::field(field, "missing")) };
+        let need = |field: &str| -> Result<usize, ModelError> {
+            size(field)?.ok_or_else(|| ModelError::field(field, "missing"))
+        };
         let real = |field: &str| hf_real(config, field);
 
         let n_layers = need("num_hidden_layers")?;
@@ -293,7 +300,7 @@ impl ArchConfig {
                 layers: hf_local_layers(config, n_layers)?,
             }),
             (false, window) => {
-                let used = get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
+                let used = hf_bool(config, "use_sliding_window")?.unwrap_or(true);
                 if let Some(window) = window.filter(|w| used && *w < context) {
                     let problem = format!("a window of {window} positions is not supported in this architecture");
                     return Err(ModelError::field("sliding_window", problem));
@@ -306,12 +313,19 @@ impl ArchConfig {
             _ => 1.0 / (head_dim as f32).sqrt(),
         };
         let activation = if gemma { "hidden_activation" } else { "hidden_act" };
-        let gate = match get(activation).and_then(Value::as_str) {
+        let gate = match get(activation) {
             None if gemma => GateAct::GeluTanh,
-            None | Some("silu") => GateAct::Silu,
-            Some("gelu_pytorch_tanh") => GateAct::GeluTanh,
-            Some(other) => return Err(ModelError::field(activation, format!("`{other}` is not supported"))),
+            None => GateAct::Silu,
+            Some(Value::String(name)) if name == "silu" => GateAct::Silu,
+            Some(Value::String(name)) if name == "gelu_pytorch_tanh" => GateAct::GeluTanh,
+            Some(other) => return Err(ModelError::field(activation, format!("{other} is not supported"))),
         };
+        if get("quantization_config").is_some() {
+            return Err(ModelError::field(
+                "quantization_config",
+                "quantised folders are not supported (GGUF files are)",
+            ));
+        }
         ArchConfig {
             architecture,
             n_layers,
@@ -330,6 +344,8 @@ impl ArchConfig {
             rope_style: RopeStyle::Halves,
             local,
             qk_norm: gemma || architecture == Architecture::Qwen3,
+            qkv_bias: architecture == Architecture::Qwen2 || hf_bool(config, "attention_bias")?.unwrap_or(false),
+            tied: hf_bool(config, "tie_word_embeddings")?,
             sandwich_norms: gemma,
             embedding_scale: if gemma { (dim as f32).sqrt() } else { 1.0 },
             attention_scale,
@@ -348,7 +364,8 @@ impl ArchConfig {
             return Err(ModelError::field(heads_field, problem));
         }
         if !self.head_dim.is_multiple_of(2) || !self.rope_dims.is_multiple_of(2) || self.rope_dims > self.head_dim {
-            let problem = format!("{} rotated values of {} in a head: not a set of pairs", self.rope_dims, self.head_dim);
+            let problem =
+                format!("{} rotated values of {} in a head: not a set of pairs", self.rope_dims, self.head_dim);
             return Err(ModelError::field(rope_field, problem));
         }
         Ok(self)
@@ -378,10 +395,18 @@ struct HfRope {
 
 impl HfRope {
     fn read(config: &Value) -> Result<Self, ModelError> {
-        let object = |value: &Value, field: &str| value.get(field).filter(|v| v.is_object()).cloned();
-        let parameters = object(config, "rope_parameters");
-        let global = parameters.as_ref().map(|p| object(p, "full_attention").unwrap_or_else(|| p.clone()));
-        let local = parameters.as_ref().and_then(|p| object(p, "sliding_attention"));
+        let object = |value: &Value, field: &str| match value.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(found @ Value::Object(_)) => Ok(Some(found.clone())),
+            Some(other) => Err(ModelError::field(field, format!("{other} is not an object"))),
+        };
+        let parameters = object(config, "rope_parameters")?;
+        let (global, local) = match &parameters {
+            None => (None, None),
+            Some(all) => {
+                (Some(object(all, "full_attention")?.unwrap_or_else(|| all.clone())), object(all, "sliding_attention")?)
+            }
+        };
         let base_of = |value: &Option<Value>| match value {
             Some(value) => hf_real(value, "rope_theta"),
             None => Ok(None),
@@ -390,7 +415,7 @@ impl HfRope {
         Ok(HfRope {
             base: if base.is_some() { base } else { hf_real(config, "rope_theta")? },
             local_base: if local_base.is_some() { local_base } else { hf_real(config, "rope_local_base_freq")? },
-            scaling: match object(config, "rope_scaling").or(global) {
+            scaling: match object(config, "rope_scaling")?.or(global) {
                 Some(scaling) => hf_scaling(&scaling)?,
                 None => RopeScaling::None,
             },
@@ -446,6 +471,14 @@ fn hf_local_layers(config: &Value, n_layers: usize) -> Result<Vec<bool>, ModelEr
         }
     };
     Ok((0..n_layers).map(|l| (l + 1) % pattern != 0).collect())
+}
+
+fn hf_bool(object: &Value, field: &str) -> Result<Option<bool>, ModelError> {
+    match object.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(value)) => Ok(Some(*value)),
+        Some(other) => Err(ModelError::field(field, format!("{other} is neither true nor false"))),
+    }
 }
 
 fn checked_size(field: &str, value: u64) -> Result<usize, ModelError> {

@@ -50,7 +50,8 @@ impl CpuBackend {
         if u32::try_from(pages).is_err() {
             return Err(ModelError::Cache(format!("{pages} pages are more than page numbers can tell apart")));
         }
-        let kv = KvPages::new(c.n_layers, c.kv_heads, c.head_dim, pages).map_err(|e| ModelError::Cache(e.to_string()))?;
+        let kv =
+            KvPages::new(c.n_layers, c.kv_heads, c.head_dim, pages).map_err(|e| ModelError::Cache(e.to_string()))?;
         Ok(CpuBackend {
             compute: Compute::new(options.isa, options.threads.max(1)),
             context: options.context.min(c.context).max(1),
@@ -88,7 +89,11 @@ impl CpuBackend {
             return Err(BackendError::UnknownToken { token: row.token, vocab: self.vocab() });
         }
         if row.plan.n_layers() != self.n_layers() {
-            return Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why: "its plan is for another number of layers" });
+            return Err(BackendError::BadRow {
+                seq: row.seq,
+                pos: row.pos,
+                why: "its plan is for another number of layers",
+            });
         }
         Ok(())
     }
@@ -230,9 +235,11 @@ impl Backend for CpuBackend {
         for row in rows {
             let sequence = self.sequences[row.seq.0 as usize].as_mut().expect("checked above");
             let admitted = match last.filter(|l| l.seq == row.seq && l.pos >= row.pos) {
-                Some(_) => {
-                    Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why: "rows of a sequence must ascend in a step" })
-                }
+                Some(_) => Err(BackendError::BadRow {
+                    seq: row.seq,
+                    pos: row.pos,
+                    why: "rows of a sequence must ascend in a step",
+                }),
                 None => sequence.admit(row),
             };
             match admitted {

@@ -15,13 +15,13 @@ pub(crate) struct Scratch {
     active: Vec<usize>,                 // (active row): index of its row
     was_active: Vec<usize>,             // `active` of the layer before
     input: selfspec_kernels::Activations,
-    query: Vec<f32>,    // (active row, heads, head_dim)
-    key: Vec<f32>,      // (active row, kv_heads, head_dim)
-    value: Vec<f32>,    // (active row, kv_heads, head_dim)
-    attended: Vec<f32>, // (active row, heads, head_dim)
-    gate: Vec<f32>,     // (active row, ffn_dim)
-    up: Vec<f32>,       // (active row, ffn_dim)
-    out: Vec<f32>,      // (active row, dim)
+    query: Vec<f32>,                            // (active row, heads, head_dim)
+    key: Vec<f32>,                              // (active row, kv_heads, head_dim)
+    value: Vec<f32>,                            // (active row, kv_heads, head_dim)
+    attended: Vec<f32>,                         // (active row, heads, head_dim)
+    gate: Vec<f32>,                             // (active row, ffn_dim)
+    up: Vec<f32>,                               // (active row, ffn_dim)
+    out: Vec<f32>,                              // (active row, dim)
     attention_rows: Vec<AttentionRow<'static>>, // empty between layers: only its memory is kept
 }
 
@@ -162,8 +162,22 @@ impl Pass<'_> {
         };
         let query_norm = weights.query_norm.as_deref().map(|w| (w, c.norm_eps));
         let key_norm = weights.key_norm.as_deref().map(|w| (w, c.norm_eps));
-        self.compute.heads(&mut s.query[..m * q_dim], c.heads, c.head_dim, weights.query_bias.as_deref(), query_norm, &rope);
-        self.compute.heads(&mut s.key[..m * kv_dim], c.kv_heads, c.head_dim, weights.key_bias.as_deref(), key_norm, &rope);
+        self.compute.heads(
+            &mut s.query[..m * q_dim],
+            c.heads,
+            c.head_dim,
+            weights.query_bias.as_deref(),
+            query_norm,
+            &rope,
+        );
+        self.compute.heads(
+            &mut s.key[..m * kv_dim],
+            c.kv_heads,
+            c.head_dim,
+            weights.key_bias.as_deref(),
+            key_norm,
+            &rope,
+        );
         if let Some(bias) = &weights.value_bias {
             for value in s.value[..m * kv_dim].chunks_exact_mut(kv_dim) {
                 value.iter_mut().zip(bias).for_each(|(v, b)| *v += b);

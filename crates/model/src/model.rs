@@ -45,9 +45,9 @@ impl Layer {
 #[derive(Debug)]
 pub struct Model {
     pub(crate) config: ArchConfig,
-    pub(crate) embedding: PanelMatrix, // (vocab, dim)
+    pub(crate) embedding: PanelMatrix,    // (vocab, dim)
     pub(crate) head: Option<PanelMatrix>, // (vocab, dim); the embedding where the two are tied
-    pub(crate) output_norm: Vec<f32>,  // (dim)
+    pub(crate) output_norm: Vec<f32>,     // (dim)
     pub(crate) layers: Vec<Layer>,
     pub(crate) rope: Rope,
     pub(crate) local_rope: Option<Rope>,
@@ -91,7 +91,8 @@ impl Model {
 
     /// Bytes of all packed weights.
     pub fn weight_bytes(&self) -> usize {
-        self.pass_bytes(&LayerPlan::full(self.config.n_layers)) + self.head.as_ref().map_or(0, |_| self.embedding.size_bytes())
+        self.pass_bytes(&LayerPlan::full(self.config.n_layers))
+            + self.head.as_ref().map_or(0, |_| self.embedding.size_bytes())
     }
 
     pub(crate) fn head(&self) -> &PanelMatrix {
@@ -142,12 +143,14 @@ impl Loader<'_> {
             Some(name) if self.checkpoint.tensor(name)?.is_some() => Some(self.rope_factors(name)?),
             _ => None,
         };
-        let rope = |base, scaling, factors: Option<&[f32]>| Rope::new(base, c.rope_dims, scaling, factors, c.rope_style);
+        let rope =
+            |base, scaling, factors: Option<&[f32]>| Rope::new(base, c.rope_dims, scaling, factors, c.rope_style);
         let head_name = self.names.head();
-        let head = match self.checkpoint.tensor(&head_name)? {
-            Some(_) => Some(self.matrix(&head_name, vocab, c.dim)?),
-            None => None,
+        let own_head = match c.tied {
+            Some(tied) => !tied,
+            None => self.checkpoint.tensor(&head_name)?.is_some(),
         };
+        let head = if own_head { Some(self.matrix(&head_name, vocab, c.dim)?) } else { None };
         Ok(Model {
             embedding: self.matrix(&embedding_name, vocab, c.dim)?,
             head,
@@ -168,8 +171,8 @@ impl Loader<'_> {
         let norm = |tensor: T, len: usize| self.norm(&name(tensor), len);
         let norm_if = |wanted: bool, tensor: T, len: usize| if wanted { norm(tensor, len).map(Some) } else { Ok(None) };
         let bias = |tensor: T, len: usize| match self.checkpoint.tensor(&name(tensor))? {
-            Some(_) => self.vector(&name(tensor), len).map(Some),
-            None => Ok(None),
+            None if !c.qkv_bias => Ok(None),
+            _ => self.vector(&name(tensor), len).map(Some),
         };
         Ok(Layer {
             attention_norm: norm(T::AttentionNorm, c.dim)?,
@@ -257,4 +260,3 @@ fn format(ty: TensorType) -> Format {
         TensorType::Q6K => Format::Q6K,
     }
 }
-

@@ -76,12 +76,8 @@ mod tests {
 
     #[test]
     fn llama3_scaling_keeps_short_wavelengths_and_divides_long_ones() {
-        let scaling = RopeScaling::Llama3 {
-            factor: 8.0,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_context: 8192.0,
-        };
+        let scaling =
+            RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192.0 };
         let plain = Rope::new(500_000.0, 128, RopeScaling::None, None, RopeStyle::Halves);
         let scaled = Rope::new(500_000.0, 128, scaling, None, RopeStyle::Halves);
         assert_eq!(plain.frequencies[0], scaled.frequencies[0]);

@@ -115,7 +115,11 @@ impl Sequence {
     /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller frees.
     pub(crate) fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
         if len > self.full {
-            return Err(BackendError::BadRow { seq, pos: len, why: "positions before it are not computed in every layer" });
+            return Err(BackendError::BadRow {
+                seq,
+                pos: len,
+                why: "positions before it are not computed in every layer",
+            });
         }
         self.len = len;
         self.forget_uncommitted();

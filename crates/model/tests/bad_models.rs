@@ -134,3 +134,38 @@ fn a_tied_and_an_untied_model_of_every_type_open() {
         }
     }
 }
+
+/// The message of a Hugging Face folder whose configuration was changed in one field.
+fn folder_fault(family: Family, field: &str, value: serde_json::Value) -> String {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    TinyModel::new(family).folder().config(field, value.clone()).write(dir.path());
+    let opened = Checkpoint::open(dir.path()).map_err(ModelError::from).and_then(|c| Model::open(&c, &Team::new(1)));
+    let e = opened.map(|_| ()).expect_err(&format!("{field}: {value}")).to_string();
+    assert!(!e.contains('\n') && !e.ends_with('.'), "{e}");
+    e
+}
+
+#[test]
+fn a_folder_whose_configuration_says_what_its_tensors_do_not_is_refused() {
+    use serde_json::json;
+    for (field, value, says) in [
+        ("tie_word_embeddings", json!(false), "tensor `lm_head.weight` is missing"),
+        ("tie_word_embeddings", json!("x"), "tie_word_embeddings: \"x\" is neither true nor false"),
+        ("attention_bias", json!(true), "tensor `model.layers.0.self_attn.q_proj.bias` is missing"),
+        ("attention_bias", json!(1), "attention_bias: 1 is neither true nor false"),
+        ("rope_scaling", json!(5), "rope_scaling: 5 is not an object"),
+        ("rope_scaling", json!({"type": "yarn", "factor": 2.0}), "rope_scaling.rope_type: `yarn` is not supported"),
+        ("rope_scaling", json!({"rope_type": "linear"}), "rope_scaling.factor: missing"),
+        ("rope_parameters", json!("x"), "rope_parameters: \"x\" is not an object"),
+        ("rope_theta", json!("x"), "rope_theta: not a number"),
+        ("hidden_act", json!(5), "hidden_act: 5 is not supported"),
+        ("hidden_act", json!("gelu"), "hidden_act: \"gelu\" is not supported"),
+        ("quantization_config", json!({"quant_method": "gptq"}), "quantization_config: quantised folders"),
+        ("num_key_value_heads", json!(3), "num_key_value_heads"),
+        ("vocab_size", json!(7), "model.embed_tokens.weight"),
+    ] {
+        let e = folder_fault(Family::Llama, field, value);
+        assert!(e.contains(says), "{field}: {e}");
+    }
+    assert!(folder_fault(Family::Gemma3, "layer_types", json!(["other"])).contains("layer_types"));
+}

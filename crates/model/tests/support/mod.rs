@@ -44,8 +44,7 @@ pub(crate) fn run(backend: &mut CpuBackend, tokens: &[TokenId], chunk: usize) ->
     let mut out = StepOutput::default();
     let mut logits = Vec::new();
     for (c, tokens) in tokens.chunks(chunk).enumerate() {
-        let rows: Vec<Row> =
-            tokens.iter().enumerate().map(|(i, t)| plain(seq, c * chunk + i, *t, &full)).collect();
+        let rows: Vec<Row> = tokens.iter().enumerate().map(|(i, t)| plain(seq, c * chunk + i, *t, &full)).collect();
         backend.step(&rows, &mut out)?;
         backend.set_len(seq, c * chunk + rows.len())?;
         logits.extend(bits(&out));
