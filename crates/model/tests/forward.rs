@@ -73,8 +73,8 @@ fn draft_and_verify(family: Family, plan: impl Fn(usize) -> LayerPlan, prompt_le
         backend.set_len(seq, prompt_len).expect("computed");
     }
     let mut layer_rows = 0;
-    for pos in prompt_len..prompt_len + drafts {
-        let row = Row { keep: true, plan: plan.clone(), ..plain(seq, pos, text[pos], &full) };
+    for (pos, token) in text.iter().enumerate().skip(prompt_len).take(drafts) {
+        let row = Row { keep: true, plan: plan.clone(), ..plain(seq, pos, *token, &full) };
         backend.step(&[row], &mut out).expect("sound");
         layer_rows += out.layer_rows;
     }
