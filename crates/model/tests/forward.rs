@@ -9,26 +9,9 @@ use selfspec_testkit::{Family, TinyModel};
 use selfspec_weights::TensorType;
 use support::{backend, bits, open_gguf, plain, run, tokens};
 
-const FAMILIES: [Family; 4] = [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Gemma3];
-const TYPES: [TensorType; 13] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::Bf16,
-    TensorType::Q4_0,
-    TensorType::Q4_1,
-    TensorType::Q5_0,
-    TensorType::Q5_1,
-    TensorType::Q8_0,
-    TensorType::Q2K,
-    TensorType::Q3K,
-    TensorType::Q4K,
-    TensorType::Q5K,
-    TensorType::Q6K,
-];
-
 #[test]
 fn bits_do_not_depend_on_chunks_threads_or_neighbours() {
-    for family in FAMILIES {
+    for family in Family::ALL {
         for ty in [TensorType::F32, TensorType::Q4_1, TensorType::Q6K] {
             let model = open_gguf(&TinyModel::new(family).ty(ty).gguf()).expect("a sound model");
             let text = tokens(PAGE_POSITIONS + 21, model.vocab());
@@ -46,7 +29,7 @@ fn bits_do_not_depend_on_chunks_threads_or_neighbours() {
 
 #[test]
 fn bits_of_every_type_do_not_depend_on_the_rows_of_a_step() {
-    for ty in TYPES {
+    for ty in TensorType::ALL {
         let model = open_gguf(&TinyModel::new(Family::Llama).ty(ty).untied().gguf()).expect("a sound model");
         let text = tokens(19, model.vocab());
         for isa in Isa::available() {
@@ -103,7 +86,7 @@ fn draft_and_verify(family: Family, plan: impl Fn(usize) -> LayerPlan, prompt_le
 
 #[test]
 fn verification_from_kept_states_gives_the_bits_of_plain_decoding() {
-    for family in FAMILIES {
+    for family in Family::ALL {
         for drafts in [1, 3, 8] {
             for exit in 1..4 {
                 draft_and_verify(family, |n| LayerPlan::exit(n, exit).expect("fits"), 11, drafts);
