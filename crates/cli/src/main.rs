@@ -8,6 +8,7 @@
 mod args;
 mod bench;
 mod chat;
+mod command_line;
 mod completions;
 mod failure;
 mod ls;
@@ -26,15 +27,19 @@ mod verify;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
+use command_line::CommandLine;
 use output::Ui;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let ui = Ui::new(&cli.global);
-    let result = dispatch(&cli.command, &ui);
-    ExitCode::from(failure::report(result, &ui))
+    let line = match CommandLine::read() {
+        Ok(line) => line,
+        Err(error) => return command_line::tell(&error),
+    };
+    let ui = Ui::new(&line.cli.global);
+    line.yielded.iter().for_each(|variable| ui.detail(variable));
+    let result = line.check().and_then(|()| dispatch(&line.cli.command, &ui));
+    ExitCode::from(failure::report(result, &line.cli.command, &ui))
 }
 
 fn dispatch(command: &Command, ui: &Ui) -> anyhow::Result<()> {

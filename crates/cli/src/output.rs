@@ -1,5 +1,6 @@
 //! Standard output and standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
@@ -50,6 +51,13 @@ impl Ui {
         }
     }
 
+    /// A line for a user who wants to know more.
+    pub(crate) fn detail(&self, line: &str) {
+        if self.verbose && !self.quiet {
+            self.line(None, line);
+        }
+    }
+
     /// Something that may not be as the user thinks.
     pub(crate) fn warn(&self, line: &str) {
         if !self.quiet {
@@ -68,6 +76,7 @@ impl Ui {
     }
 
     fn line(&self, label: Option<(&str, &str)>, line: &str) {
+        let line = shown(line);
         let mut stderr = io::stderr().lock();
         // Standard error may be closed; there is nobody left to tell.
         let _ = match label {
@@ -78,6 +87,29 @@ impl Ui {
             None => writeln!(stderr, "{line}"),
         };
     }
+}
+
+/// Whether a character would act on a terminal, or on the order of the text, instead of being seen.
+pub(crate) fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A text as one visible line: what would act is escaped. Names, messages and templates come from files of strangers.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::new();
+    for c in text.chars() {
+        match c {
+            '\n' | '\r' | '\t' => line.extend(c.escape_default()),
+            c if acts(c) => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
+    }
+    Cow::Owned(line)
 }
 
 /// Writes data to standard output.
@@ -104,7 +136,10 @@ pub(crate) fn log_to_stderr(ui: &Ui) {
         (false, false) => "warn",
         (false, true) => "warn,selfspec=debug,selfspec_hub=debug,selfspec_engine=debug",
     };
-    let filter = EnvFilter::try_from_env("SELFSPEC_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = match std::env::var("SELFSPEC_LOG") {
+        Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
+        _ => EnvFilter::new(default),
+    };
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time();
     subscriber.with_target(false).with_ansi(ui.color_on(io::stderr().is_terminal())).init();
 }
@@ -120,12 +155,14 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// A table: columns as wide as their widest cell, two spaces apart; the columns in `right` are set flush right.
+/// What would act on a terminal is escaped.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
+    let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|r| r.iter().map(|cell| shown(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (c, cell) in row.iter().enumerate() {
             let pad = " ".repeat(widths[c] - cell.chars().count());
@@ -147,6 +184,13 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = [row(["NAME", "SIZE", "TYPE"]), row(["über", "9", ""]), row(["b", "123456", "x"])];
         assert_eq!(table(&rows, &[1]), "NAME    SIZE  TYPE\nüber       9\nb     123456  x\n");
+    }
+
+    #[test]
+    fn what_would_act_on_a_terminal_is_escaped() {
+        assert_eq!(shown("a\u{1b}[31mb\u{7}\n\u{9b}\u{202e}c"), "a\\u{1b}[31mb\\u{7}\\n\\u{9b}\\u{202e}c");
+        assert!(matches!(shown("über 漢字 🙂"), Cow::Borrowed(_)));
+        assert_eq!(table(&[vec!["\u{7f}".to_owned(), "x".to_owned()]], &[]), "\\u{7f}  x\n");
     }
 
     #[test]

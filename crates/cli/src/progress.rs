@@ -47,7 +47,7 @@ impl Progress for HubProgress {
                         "{prefix} {msg} {bytes} {bytes_per_sec}",
                     );
                     bar.set_prefix(verb);
-                    bar.set_message(what.to_owned());
+                    bar.set_message(crate::output::shown(what).into_owned());
                     *self.bar.borrow_mut() = Some(bar);
                 }
             }
@@ -71,7 +71,7 @@ impl Steps {
         } else {
             ProgressBar::hidden()
         };
-        bar.set_message(what.to_owned());
+        bar.set_message(crate::output::shown(what).into_owned());
         Steps(bar)
     }
 

@@ -83,6 +83,7 @@ pub(crate) fn one_of_each(prompts: Vec<Case>) -> Vec<Case> {
 }
 
 fn parse(bytes: &[u8], name: &str) -> anyhow::Result<Vec<Case>> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes); // a byte order mark
     let mut cases = Vec::new();
     for (i, line) in bytes.split(|b| *b == b'\n').enumerate() {
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -98,7 +99,7 @@ fn parse(bytes: &[u8], name: &str) -> anyhow::Result<Vec<Case>> {
 }
 
 fn parse_line(line: &[u8], number: usize) -> Result<Case, String> {
-    let value: Value = serde_json::from_slice(line).map_err(|e| format!("not JSON: {e}"))?;
+    let value: Value = serde_json::from_slice(line).map_err(|e| not_json(&e))?;
     let object = value.as_object().ok_or("not a JSON object")?;
     let category = match object.get("category") {
         None | Some(Value::Null) => "other".to_owned(),
@@ -121,6 +122,13 @@ fn parse_line(line: &[u8], number: usize) -> Result<Case, String> {
         Err(inputs) if inputs.is_empty() => Err("none of `prompt`, `messages` and `turns`".to_owned()),
         Err(_) => Err("more than one of `prompt`, `messages` and `turns`".to_owned()),
     }
+}
+
+/// What the parser says, without its own count of lines: it sees one line of the file.
+fn not_json(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    format!("not JSON: {what} at column {}", error.column())
 }
 
 fn string(value: &Value, what: &str) -> Result<String, String> {
@@ -159,7 +167,7 @@ mod tests {
     #[test]
     fn the_three_forms_are_read() {
         let text = concat!(
-            "{\"prompt\": \"a\", \"category\": \"x\"}\n\n",
+            "\u{feff}{\"prompt\": \"a\", \"category\": \"x\"}\n\n",
             "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"u\"}]}\n",
             "{\"turns\": [\"first\", \"second\"], \"question_id\": 7}"
         );
@@ -176,7 +184,7 @@ mod tests {
     #[test]
     fn bad_lines_are_named_by_number() {
         for (line, why) in [
-            ("{", "line 2: not JSON"),
+            ("{\"a\" 1}", "line 2: not JSON: expected `:` at column 6"),
             ("[]", "line 2: not a JSON object"),
             ("{}", "line 2: none of"),
             ("{\"prompt\": 1}", "line 2: `prompt` is not a string"),

@@ -1,16 +1,13 @@
 //! `selfspec pull`: models into the cache.
 
 use crate::args::PullArgs;
+use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::HubProgress;
-use crate::{failure, model};
 
 pub(crate) fn run(args: &PullArgs, ui: &Ui) -> anyhow::Result<()> {
     let mut options = model::hub_options(ui)?;
     options.force = args.force;
-    if args.force && options.offline {
-        return Err(failure::usage("--force fetches, and --offline forbids it", None));
-    }
     let progress = HubProgress::new(ui);
     for name in &args.models {
         let path = selfspec_hub::resolve(name, &options, &progress)?;

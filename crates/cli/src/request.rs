@@ -12,32 +12,6 @@ use crate::output::Ui;
 /// Rounds that a trace keeps: as many as the longest generation has.
 const TRACE: usize = 1 << 20;
 
-/// Refuses flags that do not apply together.
-pub(crate) fn check(args: &RunArgs) -> anyhow::Result<()> {
-    let s = &args.speculation;
-    let given = [
-        ("--exit-layer", s.exit_layer.is_some()),
-        ("--skip-layers", s.skip_layers.is_some()),
-        ("--min-confidence", s.min_confidence.is_some()),
-        ("--draft-len", s.draft_len.is_some()),
-        ("--no-bonus", s.no_bonus),
-        ("--spec-always", s.spec_always),
-        ("--show-drafts", args.output.show_drafts),
-        ("--trace", args.output.trace),
-    ];
-    let (allowed, name): (fn(&str) -> bool, _) = match spec_of(s) {
-        Spec::Auto | Spec::LayerSkip => return Ok(()),
-        Spec::Off => (|_| false, "off"),
-        Spec::PromptLookup => {
-            (|f| !matches!(f, "--exit-layer" | "--skip-layers" | "--min-confidence"), "prompt-lookup")
-        }
-    };
-    match given.iter().find(|(flag, given)| *given && !allowed(flag)) {
-        Some((flag, _)) => Err(usage(format!("{flag} does not apply to --spec {name}"), None)),
-        None => Ok(()),
-    }
-}
-
 /// Flags of sampling that cannot change a greedy choice, if any are given.
 pub(crate) fn without_effect(args: &SamplingArgs) -> Vec<&'static str> {
     if !sampling(args).is_greedy() {
@@ -118,11 +92,14 @@ fn fit(error: &PlanError, n_layers: usize) -> String {
 }
 
 /// A request with the flags of `run`, without its prompt.
-pub(crate) fn template(args: &RunArgs, n_layers: usize) -> anyhow::Result<Request> {
+pub(crate) fn template(args: &RunArgs, info: &ModelInfo) -> anyhow::Result<Request> {
+    if let Some((id, bias)) = args.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= info.vocab) {
+        anyhow::bail!("--logit-bias {id}={bias}: the vocabulary ends at token {}", info.vocab.saturating_sub(1));
+    }
     let mut request = Request::new(Prompt::Tokens(Vec::new()));
     request.max_tokens = Some(args.max_tokens);
     request.sampling = sampling(&args.sampling);
-    request.speculation = speculation(&args.speculation, args.output.trace, n_layers)?;
+    request.speculation = speculation(&args.speculation, args.output.trace, info.n_layers)?;
     request.stop = args.stop.clone();
     Ok(request)
 }

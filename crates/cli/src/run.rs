@@ -14,14 +14,13 @@ use crate::stats::{RunJson, speculation_line, speed_line, trace_line};
 use crate::{chat, model, request};
 
 pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
-    request::check(args)?;
     let Some(text) = read_prompt(&args.prompt)? else { return chat(args, ui) };
     for flag in request::without_effect(&args.sampling) {
         ui.warn(&format!("{flag} has no effect at temperature 0"));
     }
     let engine = model::engine(&args.model.model, args.context, &args.compute, ui)?;
     let style = request::style(args, engine.info(), ui)?;
-    let mut request = request::template(args, engine.n_layers())?;
+    let mut request = request::template(args, engine.info())?;
     request.prompt = request::prompt(style, args.system.as_deref(), &text);
     let speculation = request.speculation.clone();
 
@@ -71,7 +70,8 @@ pub(crate) fn read_prompt(args: &PromptArgs) -> anyhow::Result<Option<String>> {
             text
         }
     };
-    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text); // a byte order mark is no part of the text
+    let line = text.strip_suffix('\n').unwrap_or(text);
     Ok(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
 }
 

@@ -1,6 +1,7 @@
 //! Values of flags: text to typed values, with ranges.
 
-use std::ops::Range;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
 use selfspec_engine::{DraftLen, MAX_DRAFT};
@@ -33,19 +34,34 @@ pub(crate) fn any_number(s: &str) -> Result<f32, String> {
     number(s, |_| true, "a number")
 }
 
-/// A count from 1 upwards, within reason.
-pub(crate) fn count(s: &str) -> Result<usize, String> {
-    match usize::from_str(s.trim()) {
-        Ok(n) if (1..=1 << 24).contains(&n) => Ok(n),
-        _ => Err("expected a whole number, 1 or above".to_owned()),
+/// A whole number within a range.
+fn whole<T: FromStr + PartialOrd + Display>(s: &str, range: RangeInclusive<T>) -> Result<T, String> {
+    match T::from_str(s.trim()) {
+        Ok(n) if range.contains(&n) => Ok(n),
+        _ => Err(format!("expected a whole number from {} to {}", range.start(), range.end())),
     }
 }
 
+/// A count from 1 upwards, within reason.
+pub(crate) fn count(s: &str) -> Result<usize, String> {
+    whole(s, 1..=1 << 24)
+}
+
 pub(crate) fn threads(s: &str) -> Result<usize, String> {
-    match usize::from_str(s.trim()) {
-        Ok(n) if (1..=1024).contains(&n) => Ok(n),
-        _ => Err("expected a whole number from 1 to 1024".to_owned()),
-    }
+    whole(s, 1..=1024)
+}
+
+pub(crate) fn top_k(s: &str) -> Result<usize, String> {
+    whole(s, 0..=u32::MAX).map(|k| k as usize)
+}
+
+pub(crate) fn seed(s: &str) -> Result<u64, String> {
+    whole(s, 0..=u64::MAX)
+}
+
+/// A text that is not empty.
+pub(crate) fn not_empty(s: &str) -> Result<String, String> {
+    if s.is_empty() { Err("must not be empty".to_owned()) } else { Ok(s.to_owned()) }
 }
 
 /// `auto`, or a fixed number of tokens.

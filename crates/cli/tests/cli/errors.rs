@@ -19,12 +19,9 @@ fn flags_that_do_not_apply_together_are_refused_before_the_model_is_loaded() {
         (&["--spec", "off", "--spec-always"], "--spec-always does not apply to --spec off"),
         (&["--spec", "off", "--show-drafts"], "--show-drafts does not apply to --spec off"),
         (&["--spec", "off", "--trace"], "--trace does not apply to --spec off"),
-        (
-            &["--exit-layer", "3", "--skip-layers", "1..2"],
-            "'--exit-layer <L>' cannot be used with '--skip-layers <A..B>'",
-        ),
-        (&["--raw", "--system", "x"], "'--raw' cannot be used with '--system <TEXT>'"),
-        (&["--prompt-file", "x"], "cannot be used with"),
+        (&["--exit-layer", "3", "--skip-layers", "1..2"], "--skip-layers cannot be used with --exit-layer"),
+        (&["--raw", "--system", "x"], "--system cannot be used with --raw"),
+        (&["--prompt-file", "x"], "--prompt-file cannot be used with --prompt"),
         (&["--json", "--show-drafts"], "cannot be used with"),
         (&["--quiet", "--stats"], "cannot be used with"),
         (&["--quiet", "--trace"], "cannot be used with"),
@@ -69,14 +66,100 @@ fn values_out_of_range_are_refused_before_the_model_is_loaded() {
     }
 }
 
-#[test]
-fn variables_are_held_to_the_same_ranges_and_conflicts() {
+/// `run` of a model that is absent, with variables: exit code 1 means that flags and variables were found good.
+fn with_variables(args: &[&str], variables: &[(&str, &str)]) -> super::support::Ran {
     let home = tempfile::tempdir().expect("a temporary folder");
-    let ran = finish(selfspec(home.path()).args(["run", ABSENT, "-p", "x"]).env("SELFSPEC_TEMP", "-1"));
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    let off = &["run", ABSENT, "-p", "x", "--spec", "off"];
-    let ran = finish(selfspec(home.path()).args(off).env("SELFSPEC_DRAFT_LEN", "4"));
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    finish(selfspec(home.path()).args(["run", ABSENT]).args(args).envs(variables.iter().copied()))
+}
+
+#[test]
+fn a_variable_yields_to_the_flag_that_it_contradicts() {
+    for (args, variable, value, told) in [
+        (
+            &["-p", "x"][..],
+            "SELFSPEC_PROMPT_FILE",
+            "f",
+            "SELFSPEC_PROMPT_FILE is ignored: --prompt is on the command line",
+        ),
+        (&["-p", "x", "--raw"], "SELFSPEC_SYSTEM", "x", "SELFSPEC_SYSTEM is ignored: --raw"),
+        (&["-p", "x", "--system", "x"], "SELFSPEC_RAW", "1", "SELFSPEC_RAW is ignored: --system"),
+        (&["-p", "x", "--spec", "off"], "SELFSPEC_EXIT_LAYER", "1", "SELFSPEC_EXIT_LAYER is ignored: --spec off"),
+        (&["-p", "x", "--draft-len", "4"], "SELFSPEC_SPEC", "off", "SELFSPEC_SPEC=off is ignored: --draft-len"),
+        (
+            &["-p", "x", "--skip-layers", "1..2"],
+            "SELFSPEC_EXIT_LAYER",
+            "1",
+            "SELFSPEC_EXIT_LAYER is ignored: --skip-layers",
+        ),
+        (&["-p", "x", "--show-drafts"], "SELFSPEC_JSON", "1", "SELFSPEC_JSON is ignored: --show-drafts"),
+    ] {
+        let ran = with_variables(&[args, &["--verbose"]].concat(), &[(variable, value)]);
+        assert_eq!(ran.code, Some(1), "{variable}: {ran:?}");
+        assert!(ran.stderr.starts_with(told), "{ran:?}");
+        let quieter = with_variables(args, &[(variable, value)]);
+        assert_eq!((quieter.code, quieter.stderr.lines().count()), (Some(1), 1), "{quieter:?}");
+    }
+    // A switch that its variable turns off contradicts nothing.
+    let off = with_variables(&["-p", "x", "--system", "x", "--verbose"], &[("SELFSPEC_RAW", "false")]);
+    assert!(off.code == Some(1) && !off.stderr.contains("ignored"), "{off:?}");
+}
+
+#[test]
+fn variables_are_held_to_the_same_ranges_and_contradictions() {
+    for (variables, message) in [
+        (
+            &[("SELFSPEC_TEMP", "-1")][..],
+            "error: invalid value '-1' for 'SELFSPEC_TEMP': expected a number, 0 or above",
+        ),
+        (&[("SELFSPEC_SYSTEM", "x"), ("SELFSPEC_RAW", "1")], "error: SELFSPEC_SYSTEM cannot be used with SELFSPEC_RAW"),
+        (
+            &[("SELFSPEC_SPEC", "off"), ("SELFSPEC_DRAFT_LEN", "4")],
+            "error: SELFSPEC_DRAFT_LEN does not apply to SELFSPEC_SPEC=off",
+        ),
+    ] {
+        let ran = with_variables(&["-p", "x"], variables);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.starts_with(message), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset_and_a_switch_may_be_given_twice() {
+    let empty = ["JSON", "TEMP", "SPEC", "SYSTEM", "RAW", "ISA", "THREADS", "MODEL", "COLOR", "QUIET", "LOG"];
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut command = selfspec(home.path());
+    command.envs(empty.map(|name| (format!("SELFSPEC_{name}"), "")));
+    let ran = finish(command.args(["run", &model("tiny.gguf"), "-p", "x", "-n", "2", "-q", "-q", "--raw", "--raw"]));
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert!(!ran.stdout.contains("token_ids"), "{ran:?}");
+    let ran = finish(selfspec(home.path()).env("SELFSPEC_HOME", "").arg("ls"));
+    assert!(ran.code == Some(0) && ran.stderr.contains(".cache/selfspec"), "{ran:?}");
+}
+
+#[test]
+fn a_number_out_of_range_is_told_the_range() {
+    for (args, message) in [
+        (["-c", "9999999999"], "--context <N>': expected a whole number from 1 to 16777216"),
+        (["-n", "99999999999999999999"], "--max-tokens <N>': expected a whole number from 1 to 16777216"),
+        (["--top-k", "-1"], "--top-k <K>': expected a whole number from 0 to 4294967295"),
+        (["--seed", "-1"], "--seed <N>': expected a whole number from 0 to 18446744073709551615"),
+        (["--seed", "18446744073709551616"], "--seed <N>': expected a whole number from 0 to 18446744073709551615"),
+        (["--stop", ""], "--stop <TEXT>': must not be empty"),
+    ] {
+        let ran = ran(&["run", ABSENT, "-p", "x", args[0], args[1]]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(message), "{ran:?}");
+    }
+    let ran = ran(&["run", "", "-p", "x"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("'[MODEL]': must not be empty"), "{ran:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("selfspec"));
+    assert_eq!(command.arg("--help").stdout(full).status().expect("the binary runs").code(), Some(1));
 }
 
 #[test]
@@ -87,7 +170,7 @@ fn what_only_the_model_can_tell_is_exit_code_1() {
         (["--exit-layer", "6"], "error: --exit-layer 6: the model has 6 layers, an exit there skips none"),
         (["--skip-layers", "2..9"], "error: --skip-layers 2..9: the model has 6 layers"),
         (["--skip-layers", "0..6"], "error: --skip-layers 0..6: no layer is left to run"),
-        (["--logit-bias", "100000=1"], "100000"),
+        (["--logit-bias", "100000=1"], "error: --logit-bias 100000=1: the vocabulary ends at token "),
         (["-c", "100000"], "error: a context of 100000 positions: the model was made for 512"),
     ] {
         let ran = ran(&["run", &tiny, "-p", "x", args[0], args[1]]);

@@ -1,0 +1,228 @@
+//! From words and variables to plain data: every flag can also be set by a variable, and a flag on the command line is stronger.
+//!
+//! - An empty variable counts as unset.
+//! - A variable that contradicts a flag on the command line yields to it; `--verbose` tells.
+//! - Two flags that contradict each other, or two variables, are wrong usage, named as the user gave them.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use crate::args::{Cli, Spec};
+use crate::failure::usage;
+
+/// Flags that contradict each other, by their ids. A command without one of them cannot have the contradiction.
+const CONTRADICTIONS: &[(&str, &str)] = &[
+    ("prompt_file", "prompt"),
+    ("system", "raw"),
+    ("skip_layers", "exit_layer"),
+    ("json", "show_drafts"),
+    ("stats", "quiet"),
+    ("trace", "quiet"),
+    ("verify", "force"),
+    ("force", "offline"),
+    ("bos", "chat"),
+    ("count", "json"),
+];
+
+/// Flags that mean nothing without speculation.
+const SPECULATIVE: &[&str] =
+    &["exit_layer", "skip_layers", "min_confidence", "draft_len", "no_bonus", "spec_always", "show_drafts", "trace"];
+
+/// Of these, the ones that mean nothing to prompt lookup.
+const OF_LAYERS: &[&str] = &["exit_layer", "skip_layers", "min_confidence"];
+
+/// What the user asked for.
+#[derive(Debug)]
+pub(crate) struct CommandLine {
+    pub(crate) cli: Cli,
+    /// Variables that yielded to flags, a sentence each.
+    pub(crate) yielded: Vec<String>,
+    /// Why the flags or the variables do not fit together.
+    pub(crate) contradiction: Option<String>,
+}
+
+impl CommandLine {
+    /// The command line and the environment of this process.
+    ///
+    /// # Errors
+    /// Not a command line of this program, or its help.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let words: Vec<_> = std::env::args_os().collect();
+        let is_set = |name: &OsStr| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        // What is wrong without any variable is wrong on the command line.
+        command(&|_, _| false).try_get_matches_from(&words)?;
+        let mut dropped: Vec<String> = Vec::new();
+        let mut yielded = Vec::new();
+        loop {
+            let mut command = command(&|id, name| is_set(name) && !dropped.iter().any(|d| d == id));
+            let parsed = command.try_get_matches_from_mut(&words).map_err(|e| of_variable(e, &command))?;
+            let pairs = contradictions(&parsed);
+            if let Some((variable, flag)) = pairs.iter().find_map(Pair::that_yields) {
+                yielded.push(format!("{variable} is ignored: {flag} is on the command line"));
+                dropped.push(variable.id.to_owned());
+                continue;
+            }
+            let contradiction = pairs.first().map(|p| format!("{} {} {}", p.one, p.verb, p.other));
+            let cli = Cli::from_arg_matches(&parsed)?;
+            return Ok(CommandLine { cli, yielded, contradiction });
+        }
+    }
+
+    /// Refuses what does not fit together.
+    ///
+    /// # Errors
+    /// Two flags, or two variables, contradict each other.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match &self.contradiction {
+            Some(why) => Err(usage(why, None)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Prints help or why the words are no command line of this program.
+pub(crate) fn tell(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    let code = error.exit_code();
+    ExitCode::from(match printed {
+        Err(e) if code == 0 && e.kind() != io::ErrorKind::BrokenPipe => 1,
+        _ => u8::try_from(code).unwrap_or(2),
+    })
+}
+
+/// The grammar, with the variables for which `variable(id, name)` holds.
+fn command(variable: &impl Fn(&str, &OsStr) -> bool) -> Command {
+    adapt(Cli::command(), variable)
+}
+
+fn adapt(command: Command, variable: &impl Fn(&str, &OsStr) -> bool) -> Command {
+    let command = command.mut_args(|mut arg| {
+        if arg.get_env().is_some_and(|name| !variable(arg.get_id().as_str(), name)) {
+            arg = arg.env(clap::builder::Resettable::Reset);
+        }
+        if matches!(arg.get_action(), ArgAction::SetTrue) {
+            let id = arg.get_id().clone();
+            arg = arg.overrides_with(id); // said twice is said
+        }
+        arg
+    });
+    command.mut_subcommands(|sub| adapt(sub, variable))
+}
+
+/// The error, with the variable in place of the flag that it stands for: the command line alone was found good before.
+fn of_variable(mut error: clap::Error, command: &Command) -> clap::Error {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return error };
+    let all = std::iter::once(command).chain(command.get_subcommands());
+    let variable = all.flat_map(Command::get_arguments).find(|a| a.to_string() == *flag).and_then(|a| a.get_env());
+    if let Some(variable) = variable.map(|v| v.to_string_lossy().into_owned()) {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+    }
+    error
+}
+
+/// A flag that is in force, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Given {
+    id: &'static str,
+    value: &'static str, // shown with the flag; empty for most
+    variable: bool,
+}
+
+impl Given {
+    fn of(id: &'static str, matches: &ArgMatches) -> Option<Self> {
+        if !matches.ids().any(|i| i == id) {
+            return None;
+        }
+        let variable = match matches.value_source(id)? {
+            ValueSource::CommandLine => false,
+            ValueSource::EnvVariable => true,
+            _ => return None,
+        };
+        // A switch can be set to false by its variable.
+        let on = !matches!(matches.try_get_one::<bool>(id), Ok(Some(false)));
+        on.then_some(Given { id, value: "", variable })
+    }
+}
+
+impl std::fmt::Display for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.variable {
+            write!(f, "SELFSPEC_{}", self.id.to_ascii_uppercase())?;
+        } else {
+            write!(f, "--{}", self.id.replace('_', "-"))?;
+        }
+        match (self.value, self.variable) {
+            ("", _) => Ok(()),
+            (value, true) => write!(f, "={value}"),
+            (value, false) => write!(f, " {value}"),
+        }
+    }
+}
+
+/// Two flags that do not fit together.
+#[derive(Debug)]
+struct Pair {
+    one: Given,
+    other: Given,
+    verb: &'static str,
+}
+
+impl Pair {
+    /// The variable and the flag that it yields to, if it is one of each.
+    fn that_yields(&self) -> Option<(Given, Given)> {
+        match (self.one.variable, self.other.variable) {
+            (true, false) => Some((self.one, self.other)),
+            (false, true) => Some((self.other, self.one)),
+            _ => None,
+        }
+    }
+}
+
+fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
+    let Some((_, matches)) = matches.subcommand() else { return Vec::new() };
+    let given = |id| Given::of(id, matches);
+    let mut pairs: Vec<Pair> = CONTRADICTIONS
+        .iter()
+        .filter_map(|(one, other)| Some(Pair { one: given(one)?, other: given(other)?, verb: "cannot be used with" }))
+        .collect();
+    let (spec, useless) = match matches.try_get_one::<Spec>("spec") {
+        Ok(Some(Spec::Off)) => ("off", SPECULATIVE),
+        Ok(Some(Spec::PromptLookup)) => ("prompt-lookup", OF_LAYERS),
+        _ => return pairs,
+    };
+    if let Some(other) = given("spec").map(|g| Given { value: spec, ..g }) {
+        let useless = useless.iter().filter_map(|id| given(id));
+        pairs.extend(useless.map(|one| Pair { one, other, verb: "does not apply to" }));
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that messages show are built from ids, and the table is of ids: both must be those of real flags.
+    #[test]
+    fn contradictions_are_between_flags_that_exist_and_names_follow_from_ids() {
+        let mut command = Cli::command();
+        command.build();
+        let known: Vec<_> = command.get_subcommands().flat_map(Command::get_arguments).collect();
+        let ids = CONTRADICTIONS.iter().flat_map(|(a, b)| [a, b]).chain(SPECULATIVE).chain(OF_LAYERS);
+        for id in ids {
+            let arg = known.iter().find(|a| a.get_id() == id).unwrap_or_else(|| panic!("{id}"));
+            let given = |variable| Given { id, value: "", variable }.to_string();
+            assert_eq!(arg.get_long().map(|l| format!("--{l}")), Some(given(false)));
+            assert_eq!(arg.get_env().and_then(OsStr::to_str), Some(given(true).as_str()));
+        }
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        command(&|_, _| true).debug_assert();
+    }
+}
