@@ -74,9 +74,20 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
     }
     line += &format!(" in {} rounds", stats.rounds);
     if let Some(why) = &stats.off_reason {
-        line += &format!("; off: {why}");
+        line += &format!("; {}", brief(why, LINE.saturating_sub(line.len() + 2)));
     }
     line
+}
+
+/// Most characters of the line about speculation.
+const LINE: usize = 160;
+
+/// Why drafters are off, with as much detail as fits: all but the costs in brackets, or only the first figure of each drafter.
+/// `--json` has all of it.
+fn brief(why: &str, room: usize) -> String {
+    let each = |end: &str| why.split("; ").map(|w| w.split(end).next().unwrap_or(w)).collect::<Vec<_>>().join("; ");
+    let text = each(" (");
+    if text.len() <= room { text } else { each(", ") }
 }
 
 /// A line for each round.
@@ -147,5 +158,23 @@ impl<'a> RunJson<'a> {
                 off_reason: stats.off_reason.as_deref(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_about_speculation_stays_short() {
+        let layers = "layer skip off: predicted speed-up 0.75, expected acceptance 0.50 after 1 judged draft (a draft of layers 0..15 \
+                      costs 0.60 plain steps, the verification of 2 1.12)";
+        let short = "layer skip off: predicted speed-up 0.75";
+        assert_eq!(brief(layers, 100), format!("{short}, expected acceptance 0.50 after 1 judged draft"));
+        assert_eq!(brief(layers, 60), short);
+        assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
+        let stats = SpecStats { off_reason: Some(layers.to_owned()), ..SpecStats::default() };
+        let line = speculation_line(&SpeculationParams::default(), &stats);
+        assert!(line.ends_with("judged draft") && line.len() <= LINE && line.matches("off").count() == 1, "{line}");
     }
 }

@@ -283,19 +283,22 @@ impl Arm {
             line.next_probe = generated + line.pause; // other sequences have tried already
         }
         if let Some(against) = against.filter(|_| estimate.judged > 0.0 && line.off.is_none()) {
-            let of_plan = self.drafter.plan().map_or(String::new(), |p| format!(" of layers {p}"));
+            // The estimate leans on a prior: a few drafts are no measurement, and are not told as one.
+            let judged = estimate.judged.round();
+            let drafts = if judged == 1.0 { "draft" } else { "drafts" };
             let against = match against {
                 Against::Slow => format!("predicted speed-up {gain:.2}"),
-                Against::Short => format!("predicted speed-up {gain:.2}, but the best draft length is 1"),
+                Against::Short => format!("predicted speed-up {gain:.2} and best draft length 1"),
                 Against::Debt => format!("it has cost {:.1} plain steps so far", self.balance),
             };
+            let cost = self
+                .drafter
+                .plan()
+                .map_or(String::new(), |p| format!("a draft of layers {p} costs {:.2} plain steps, ", prices.draft));
             line.off = Some(format!(
-                "{}{of_plan} is off: acceptance about {:.2} ({:.0} judged), a draft costs {:.2} and the verification of {k} {:.2} plain \
-                 steps: {against}",
+                "{} off: {against}, expected acceptance {:.2} after {judged:.0} judged {drafts} ({cost}the verification of {k} {:.2})",
                 self.drafter.kind(),
                 estimate.alpha,
-                estimate.judged,
-                prices.draft,
                 prices.verify(k, bonus),
             ));
         }
@@ -441,10 +444,13 @@ mod tests {
         let (verdict, reason) = weigh(0.45, 24.0, 37.0);
         assert!(!matches!(verdict, Verdict::Work(_)));
         let reason = reason.expect("off");
-        assert!(reason.ends_with("but the best draft length is 1"), "{reason}");
+        assert!(reason.contains("and best draft length 1, expected acceptance 0."), "{reason}");
         let (_, reason) = weigh(0.5, 2.0, 20.0);
         let reason = reason.expect("off");
-        assert!(reason.contains("a draft costs 0.50") && reason.contains("predicted speed-up 0."), "{reason}");
+        assert!(
+            reason.contains("a draft of layers 0..5 costs 0.50") && reason.contains("off: predicted speed-up 0."),
+            "{reason}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::runner::{Mismatch, Runner};
 use super::setting::Setting;
-use crate::output::table;
+use crate::output::{self, table};
 use crate::prompts::Case;
 
 /// The object of `verify --json`. Its keys are an interface that others rely on.
@@ -20,6 +20,8 @@ pub(crate) struct VerifyJson {
     /// Index a: rounds that accepted a tokens.
     pub(crate) accepted_lengths: Vec<u64>,
     pub(crate) first_mismatch: Option<MismatchJson>,
+    /// What the run did not test, a sentence each; then `ok` is false even if nothing differs.
+    pub(crate) untested: Vec<String>,
 }
 
 /// The first mismatch.
@@ -78,6 +80,16 @@ impl MismatchJson {
 pub(crate) fn shell_quote(text: &str) -> String {
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./:=@".contains(c)) {
         return text.to_owned();
+    }
+    if text.contains(output::acts) {
+        // Escaped as bash, zsh and ksh read it, so that the command is one line and does nothing to a terminal.
+        let escaped = |c: char| match c {
+            '\n' => "\\n".to_owned(),
+            '\'' | '\\' => format!("\\{c}"),
+            c if output::acts(c) => format!("\\U{:08x}", u32::from(c)),
+            c => c.to_string(),
+        };
+        return format!("$'{}'", text.chars().map(escaped).collect::<String>());
     }
     format!("'{}'", text.replace('\'', "'\\''"))
 }
@@ -167,5 +179,6 @@ mod tests {
         assert_eq!(shell_quote("hf:org/repo"), "hf:org/repo");
         assert_eq!(shell_quote("it's $x"), "'it'\\''s $x'");
         assert_eq!(shell_quote(""), "''");
+        assert_eq!(shell_quote("a\n'\u{1b}\\"), "$'a\\n\\'\\U0000001b\\\\'");
     }
 }

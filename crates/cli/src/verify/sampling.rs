@@ -53,6 +53,11 @@ impl Outcome {
         self.failures.is_empty() && self.caught > 0 && self.drafted > 0 && self.accepted > 0 && self.rejected > 0
     }
 
+    /// Whether a trial showed the rule to be wrong, and not just too little to see it.
+    pub(crate) fn refuted(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
     /// One line for people.
     pub(crate) fn words(&self) -> String {
         let mut text = format!(

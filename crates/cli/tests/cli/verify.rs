@@ -11,8 +11,9 @@ fn a_tiny_model_is_lossless_and_the_proof_tested_something() {
     let proof = verify(&["--json", "--threads", "1,2", "-n", "40"]);
     assert_eq!(proof.code, Some(0), "{}", proof.stderr);
     let json = proof.json();
-    let expected = ["ok", "cases", "tokens", "drafted", "accepted", "rejected", "accepted_lengths", "first_mismatch"];
-    assert_eq!(keys(&json), expected);
+    let known = ["ok", "cases", "tokens", "drafted", "accepted", "rejected", "accepted_lengths", "first_mismatch"];
+    assert_eq!(keys(&json), [&known[..], &["untested"]].concat());
+    assert_eq!(json["untested"], serde_json::json!([]));
     assert_eq!((&json["ok"], &json["first_mismatch"]), (&true.into(), &serde_json::Value::Null));
     let lengths: Vec<_> =
         json["accepted_lengths"].as_array().expect("an array").iter().filter_map(|n| n.as_u64()).collect();
@@ -48,8 +49,10 @@ fn a_proof_that_tested_nothing_fails() {
     // One token leaves no room to accept eight.
     let proof = verify(&["-n", "1", "--threads", "1", "--json"]);
     assert_eq!(proof.code, Some(1));
-    assert_eq!(proof.json()["ok"], false);
-    assert!(proof.stderr.contains("error: tested nothing: "), "{}", proof.stderr);
+    let json = proof.json();
+    assert_eq!((&json["ok"], &json["first_mismatch"]), (&false.into(), &serde_json::Value::Null));
+    assert!(json["untested"].as_array().is_some_and(|u| !u.is_empty() && u.iter().all(serde_json::Value::is_string)));
+    assert!(proof.stderr.contains("error: too little was tested: "), "{}", proof.stderr);
 }
 
 #[test]
