@@ -1,5 +1,7 @@
 //! `show`, `ls`, `pull` and `tokenize`.
 
+use selfspec_testkit::{Family, TinyModel};
+
 use super::support::{Ran, finish, keys, model, ran, selfspec};
 
 fn ok(args: &[&str]) -> Ran {
@@ -111,4 +113,24 @@ fn pull_fetches_a_wheel_and_ls_shows_what_it_holds() {
     assert_eq!(run(&["pull", "--force", "--verify", name]).code, Some(2), "--verify reads, --force writes");
     assert_eq!(run(&["pull", "--force", name]).code, Some(0));
     assert_eq!(run(&["pull", "--verify", name]).code, Some(0));
+}
+
+#[test]
+fn text_of_a_model_file_does_not_act_on_the_terminal() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("hostile.gguf");
+    let template = "{{ raise_exception('\u{1b}[2Jno\u{202e}') }}";
+    let gguf = TinyModel::new(Family::Llama).gguf().remove("general.name").remove("tokenizer.chat_template");
+    gguf.metadata("general.name", "\u{1b}]0;x\u{7}\u{202e}y")
+        .metadata("tokenizer.chat_template", template)
+        .write(&path);
+    let path = path.display().to_string();
+    let show = ok(&["show", &path]).stdout;
+    assert!(show.contains("\\u{1b}]0;x\\u{7}\\u{202e}y\n"), "{show}");
+    let run = ran(&["run", &path, "-p", "x"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.stderr.matches("\\u{1b}[2Jno\\u{202e}").count(), 1, "{run:?}");
+    for text in [show, run.stderr] {
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text}");
+    }
 }
