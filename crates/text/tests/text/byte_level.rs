@@ -1,15 +1,15 @@
 use proptest::prelude::*;
 use selfspec_text::{GgufVocab, TokenKind, Tokenizer};
 
-use crate::support::{byte_level, letter, texts};
+use crate::support::{byte_level, letter, shared, texts};
 
-fn tokenizer(pre: &str) -> Tokenizer {
-    Tokenizer::from_gguf(byte_level(pre)).unwrap()
+fn tokenizer(pre: &str) -> &'static Tokenizer {
+    shared(pre)
 }
 
 fn pieces(pre: &str, text: &str) -> Vec<String> {
     let t = tokenizer(pre);
-    texts(&t, &t.encode(text, true).unwrap())
+    texts(t, &t.encode(text, true).unwrap())
 }
 
 #[test]
@@ -185,10 +185,10 @@ proptest! {
 
     #[test]
     fn decoding_gives_the_composed_text_back_for_qwen2(text in tricky()) {
-        use unicode_normalization::UnicodeNormalization;
+        use unicode_normalization_alignments::UnicodeNormalization;
         let t = tokenizer("qwen2");
         // Added tokens are cut out first, so the stretches between them are composed.
-        let expected: String = text.split("<think>").map(|s| s.nfc().collect::<String>()).collect::<Vec<_>>().join("<think>");
+        let expected: String = text.split("<think>").map(|s| s.nfc().map(|(c, _)| c).collect::<String>()).collect::<Vec<_>>().join("<think>");
         prop_assert_eq!(t.decode(&t.encode(&text, true).unwrap()), expected);
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::sync::{LazyLock, Mutex};
 
 use selfspec_text::{GgufVocab, Tokenizer};
 
@@ -209,4 +210,13 @@ pub(crate) fn sentence_piece() -> GgufVocab {
 
 pub(crate) fn texts(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
     ids.iter().map(|&id| tokenizer.token_text(id).unwrap().to_owned()).collect()
+}
+
+/// The tokenizer of [`byte_level`], made once for each rule: compiling the patterns costs more than most tests.
+pub(crate) fn shared(pre: &str) -> &'static Tokenizer {
+    static MADE: LazyLock<Mutex<HashMap<String, &'static Tokenizer>>> = LazyLock::new(Mutex::default);
+    MADE.lock()
+        .unwrap()
+        .entry(pre.to_owned())
+        .or_insert_with(|| Box::leak(Box::new(Tokenizer::from_gguf(byte_level(pre)).unwrap())))
 }
