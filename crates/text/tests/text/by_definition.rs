@@ -70,7 +70,7 @@ fn sentence_piece_by_definition(v: &GgufVocab, text: &str) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn byte_level_tokens_follow_the_definition(text in tricky(), rule in 0usize..4) {
