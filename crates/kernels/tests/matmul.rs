@@ -94,18 +94,7 @@ proptest! {
 #[test]
 fn extreme_integers_do_not_saturate() {
     // All weights at their largest magnitude, activations at +-127 with the signs that push every partial sum one way.
-    for format in [
-        Format::Q4_0,
-        Format::Q4_1,
-        Format::Q5_0,
-        Format::Q5_1,
-        Format::Q8_0,
-        Format::Q2K,
-        Format::Q3K,
-        Format::Q4K,
-        Format::Q5K,
-        Format::Q6K,
-    ] {
+    for format in Format::ALL.into_iter().filter(|f| f.input() == Input::Int8) {
         for fill in [0x00u8, 0xff, 0x80, 0x7f] {
             let (n, k) = (16, 256);
             let mut bytes = vec![fill; n * k / format.block_len() * format.block_bytes()];

@@ -262,7 +262,6 @@ impl Backend for CpuBackend {
             model: &self.model,
             compute: &self.compute,
             kv: &mut self.kv,
-            page_positions: PAGE_POSITIONS,
             sequences: &mut self.sequences,
             rope: &mut self.rope,
             local_rope: &mut self.local_rope,

@@ -1,6 +1,6 @@
 //! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that are active there.
 
-use selfspec_kernels::{AttentionRow, Compute, Input, KvPages, MatmulJob, PanelMatrix};
+use selfspec_kernels::{AttentionRow, Compute, Input, KvPages, MatmulJob, PAGE_POSITIONS, PanelMatrix};
 
 use crate::backend::{Enter, Row, StepOutput};
 use crate::model::{Layer, Model};
@@ -30,7 +30,6 @@ pub(crate) struct Pass<'a> {
     pub(crate) model: &'a Model,
     pub(crate) compute: &'a Compute,
     pub(crate) kv: &'a mut KvPages,
-    pub(crate) page_positions: usize,
     pub(crate) sequences: &'a mut [Option<Sequence>],
     pub(crate) rope: &'a mut Rope,
     pub(crate) local_rope: &'a mut Option<Rope>,
@@ -185,8 +184,8 @@ impl Pass<'_> {
         }
         for ((i, key), value) in s.active.iter().zip(s.key.chunks_exact(kv_dim)).zip(s.value.chunks_exact(kv_dim)) {
             let row = &rows[*i];
-            let page = live(self.sequences, row).pages[row.pos / self.page_positions];
-            self.kv.write(l, page, row.pos % self.page_positions, key, value);
+            let page = live(self.sequences, row).pages[row.pos / PAGE_POSITIONS];
+            self.kv.write(l, page, row.pos % PAGE_POSITIONS, key, value);
         }
     }
 
