@@ -33,11 +33,12 @@ pub(crate) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("{%") {
-        let Some(length) = rest[at..].find("%}") else { break };
         let (before, from) = rest.split_at(at);
-        let (tag, after) = from.split_at(length + 2);
+        // After the opening: in `{%}` one percent sign cannot both open and close.
+        let Some(inner) = from[2..].find("%}").map(|length| &from[2..2 + length]) else { break };
+        let (tag, after) = from.split_at(inner.len() + 4);
         out.push_str(before);
-        let inner = tag[2..tag.len() - 2].trim_matches(['-', '+']).trim();
+        let inner = inner.trim_matches(['-', '+']).trim();
         match inner {
             "generation" => out.push_str(&tag.replacen("generation", "if true", 1)),
             "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endif", 1)),

@@ -54,6 +54,16 @@ fn errors_name_the_line_of_the_template() {
     assert!(!unknown.contains('\n'), "{unknown}");
 }
 
+/// Found by fuzzing: `{%}` was taken for a whole tag whose end lies before its beginning.
+#[test]
+fn delimiters_that_overlap_or_never_close_are_errors() {
+    for source in ["{%}", "a\n{%}\n{% if true %}{% endif %}", "{%-}", "{%", "{% generation", "{%%", "{%é%"] {
+        let e = render(source, &[]).expect_err(source);
+        assert!(matches!(e, TextError::TemplateSyntax { .. }), "{source}: {e}");
+    }
+    assert_eq!(render("{%- generation %}x{% endgeneration -%} y", &[]).expect("tags").text(), "xy");
+}
+
 #[test]
 fn endless_work_is_stopped() {
     let loops = "{% for a in range(90000) %}{% for b in range(90000) %}{{ b }}{% endfor %}{% endfor %}";
