@@ -147,6 +147,7 @@ impl Engine {
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (events, receiver) = mpsc::channel();
+        let output = Output::new(self.text.tokenizer.clone(), prompt.last().copied(), request.stop, events);
         let cancelled = Arc::new(AtomicBool::new(false));
         let params = SequenceParams {
             prompt,
@@ -158,7 +159,6 @@ impl Engine {
             entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         let sequence = Sequence::new(UNPLACED, params, self.shape.n_layers, self.shape.vocab, self.shape.context())?;
-        let output = Output::new(self.text.tokenizer.clone(), request.stop, events);
         let (pages, submitted) = (grant.pages, Instant::now());
         let job = Job { sequence, pages, output, cancelled: cancelled.clone(), submitted };
         Ok((job, Generation::new(receiver, cancelled)))

@@ -65,14 +65,13 @@ impl ModelInfo {
     }
 
     pub(crate) fn of_checkpoint(checkpoint: &Checkpoint) -> Result<ModelInfo, EngineError> {
-        let (config, name) = match checkpoint.source() {
-            Source::Gguf(metadata) => {
-                (ArchConfig::from_gguf(metadata)?, metadata.str("general.name")?.map(str::to_owned))
-            }
-            Source::HuggingFace { dir, config } => {
+        let config = ArchConfig::read(checkpoint)?;
+        let name = match checkpoint.source() {
+            Source::Gguf(metadata) => metadata.str("general.name")?.map(str::to_owned),
+            Source::HuggingFace { dir, config: json } => {
                 let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned());
-                let name = config.get("_name_or_path").and_then(|name| name.as_str());
-                (ArchConfig::from_hf(config)?, name.filter(|n| !n.is_empty()).map(str::to_owned).or(folder))
+                let name = json.get("_name_or_path").and_then(|name| name.as_str());
+                name.filter(|n| !n.is_empty()).map(str::to_owned).or(folder)
             }
         };
         let chat_template = crate::vocab::has_template(checkpoint.source())?;

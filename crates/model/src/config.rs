@@ -4,7 +4,7 @@
 //! from a Hugging Face `config.json`. Every value is checked here, so that the forward pass can rely on it.
 
 use selfspec_kernels::{GateAct, RopeStyle};
-use selfspec_weights::Metadata;
+use selfspec_weights::{Checkpoint, Metadata, Source};
 use serde_json::Value;
 
 use crate::error::ModelError;
@@ -147,6 +147,18 @@ const GEMMA3_LOCAL_ROPE_BASE: f32 = 10_000.0;
 const GEMMA3_27B_LAYERS: usize = 62;
 
 impl ArchConfig {
+    /// From a checkpoint of either kind.
+    ///
+    /// # Errors
+    /// Those of [`ArchConfig::from_gguf`] and [`ArchConfig::from_hf`], with the place in the file.
+    pub fn read(checkpoint: &Checkpoint) -> Result<Self, ModelError> {
+        let config = match checkpoint.source() {
+            Source::Gguf(metadata) => ArchConfig::from_gguf(metadata),
+            Source::HuggingFace { config, .. } => ArchConfig::from_hf(config),
+        };
+        config.map_err(|e| e.located(checkpoint))
+    }
+
     /// From the metadata of a GGUF file.
     ///
     /// # Errors

@@ -1,11 +1,19 @@
 //! Why a model cannot be built from a checkpoint.
 
 use selfspec_kernels::KernelError;
-use selfspec_weights::WeightsError;
+use selfspec_weights::{Checkpoint, Source, WeightsError};
 
 /// Why a model cannot be built from a checkpoint. Each message names the file's field or tensor.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
+    /// A fault with the place where it was found.
+    #[error("{place}: {source}")]
+    In {
+        /// The file, and the byte offset of the field's value or the tensor's data where there is one.
+        place: String,
+        /// The fault.
+        source: Box<ModelError>,
+    },
     /// The file itself is at fault.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -63,5 +71,35 @@ pub enum ModelError {
 impl ModelError {
     pub(crate) fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
         ModelError::Field { field: field.into(), problem: problem.into() }
+    }
+
+    /// The fault with its place in the files of `checkpoint`, unless it has one already.
+    pub(crate) fn located(self, checkpoint: &Checkpoint) -> Self {
+        let tensor = |name: &str| checkpoint.at(name).map(|at| (at.file, Some(at.offset)));
+        let field = |name: &str| match checkpoint.source() {
+            Source::Gguf(metadata) => {
+                let at = metadata.at(name);
+                (at.file, metadata.has(name).then_some(at.offset))
+            }
+            Source::HuggingFace { dir, .. } => (dir.join("config.json"), None),
+        };
+        let (file, offset) = match &self {
+            ModelError::In { .. } | ModelError::Weights(_) | ModelError::Cache(_) => return self,
+            ModelError::Architecture { .. } => field("general.architecture"),
+            // A vector of rotary factors is a tensor whose values make a field.
+            ModelError::Field { field: name, .. } => tensor(name).unwrap_or_else(|| field(name)),
+            ModelError::MissingTensor(_) => (checkpoint.path().to_path_buf(), None),
+            ModelError::UnsupportedTensor(name)
+            | ModelError::Shape { tensor: name, .. }
+            | ModelError::VectorType { tensor: name, .. }
+            | ModelError::Kernel { tensor: name, .. } => {
+                tensor(name).unwrap_or_else(|| (checkpoint.path().to_path_buf(), None))
+            }
+        };
+        let place = match offset {
+            Some(offset) => format!("{}: at byte {offset}", file.display()),
+            None => file.display().to_string(),
+        };
+        ModelError::In { place, source: Box::new(self) }
     }
 }

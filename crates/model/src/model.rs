@@ -58,18 +58,16 @@ impl Model {
     /// resident memory stays near the size of the file.
     ///
     /// # Errors
-    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not supported.
+    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not supported, and where it is.
     pub fn open(checkpoint: &Checkpoint, team: &Team) -> Result<Model, ModelError> {
-        let (config, names) = match checkpoint.source() {
-            Source::Gguf(metadata) => (ArchConfig::from_gguf(metadata)?, Names::Gguf),
-            Source::HuggingFace { config, .. } => {
-                let config = ArchConfig::from_hf(config)?;
-                let prefix = hf_prefix(checkpoint);
-                let sandwich = config.sandwich_norms;
-                (config, Names::HuggingFace { prefix, sandwich })
+        let config = ArchConfig::read(checkpoint)?;
+        let names = match checkpoint.source() {
+            Source::Gguf(_) => Names::Gguf,
+            Source::HuggingFace { .. } => {
+                Names::HuggingFace { prefix: hf_prefix(checkpoint), sandwich: config.sandwich_norms }
             }
         };
-        Loader { checkpoint, team, names, config }.model()
+        Loader { checkpoint, team, names, config }.model().map_err(|e| e.located(checkpoint))
     }
 
     /// What the forward pass knows of the architecture.

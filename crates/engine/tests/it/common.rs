@@ -13,7 +13,11 @@ use selfspec_text::GgufVocab;
 
 /// The byte-level tokenizer of the test kit: tokens 0..256 are bytes in an order of their own, then merges, then control tokens.
 pub(crate) fn tokenizer() -> Arc<Tokenizer> {
-    let v = Vocab::byte_level();
+    tokenizer_of(Vocab::byte_level())
+}
+
+/// The tokenizer of a vocabulary of the test kit.
+pub(crate) fn tokenizer_of(v: Vocab) -> Arc<Tokenizer> {
     let vocab = GgufVocab {
         model: v.model.to_owned(),
         pre: Some(v.pre.to_owned()),
@@ -24,6 +28,7 @@ pub(crate) fn tokenizer() -> Arc<Tokenizer> {
         bos: Some(v.bos),
         eos: Some(v.eos),
         add_bos: Some(v.add_bos),
+        add_space_prefix: Some(v.add_space_prefix),
         ..GgufVocab::default()
     };
     Arc::new(Tokenizer::from_gguf(vocab).expect("the test kit's vocabulary is sound"))

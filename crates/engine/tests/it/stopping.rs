@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use selfspec_engine::{FinishReason, Prompt, Request, SpeculationParams, TokenId};
+use selfspec_testkit::Vocab;
 
 const TEXT: &str = "one, two, three, four, five, six, seven, eight, nine, ten. STOP and more text after it, which nobody asked for at all.";
 
@@ -187,4 +188,22 @@ fn a_stop_string_of_many_bytes_a_character_is_found_when_its_last_token_comes() 
     let (ids, said, reason) = same_everywhere(&script, make, false);
     assert_eq!((said.as_str(), reason), ("before ", FinishReason::Stop));
     assert_eq!(ids, script[.."before 世界".len()]);
+}
+
+/// " and the" behind "so" is text, and its space too; behind a BOS or a turn's control token the space is the encoder's own.
+#[test]
+fn a_first_space_is_text_where_the_prompt_ends_in_text() {
+    let vocab = Vocab::sentence_piece();
+    let token = |text: &str| vocab.id(text);
+    let script = [token("▁and"), token("▁the"), token("▁"), token("a")];
+    for (prompt, expected) in [
+        (vec![token("<s>"), token("s"), token("o")], " and the a"),
+        (vec![token("<s>")], "and the a"),
+        (vec![token("<s>"), token("<start_of_turn>")], "and the a"),
+    ] {
+        let mut whole = vec![0; prompt.len() - 1]; // the script speaks by position
+        whole.extend(script);
+        let engine = engine(Scripted::new(whole, vocab.len()), Some(tokenizer_of(vocab.clone())));
+        assert_eq!(answer(&engine, request(&prompt, script.len())).said().1, expected);
+    }
 }
