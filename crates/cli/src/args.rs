@@ -154,7 +154,6 @@ pub(crate) struct SamplingArgs {
         value_name = "K",
         default_value = "0",
         value_parser = parse::top_k,
-        allow_negative_numbers = true,
         hide_env = true,
         hide_short_help = true
     )]
@@ -173,11 +172,11 @@ pub(crate) struct SamplingArgs {
     pub(crate) repeat_penalty: f32,
     /// Subtracted from the logits of tokens in the output; 0 is off
     #[arg(long, env = "SELFSPEC_PRESENCE_PENALTY", value_name = "A", default_value = "0", value_parser = parse::any_number)]
-    #[arg(hide_env = true, hide_short_help = true, allow_negative_numbers = true)]
+    #[arg(hide_env = true, hide_short_help = true)]
     pub(crate) presence_penalty: f32,
     /// Subtracted from a token's logit for each time it is in the output; 0 is off
     #[arg(long, env = "SELFSPEC_FREQUENCY_PENALTY", value_name = "A", default_value = "0", value_parser = parse::any_number)]
-    #[arg(hide_env = true, hide_short_help = true, allow_negative_numbers = true)]
+    #[arg(hide_env = true, hide_short_help = true)]
     pub(crate) frequency_penalty: f32,
     /// Add V to the logit of token ID; can be given several times
     #[arg(long, env = "SELFSPEC_LOGIT_BIAS", value_name = "ID=V", value_delimiter = ',', value_parser = parse::logit_bias)]
@@ -185,7 +184,6 @@ pub(crate) struct SamplingArgs {
     pub(crate) logit_bias: Vec<(u32, f32)>,
     /// Seed; with it, the same flags give the same text, with speculation on or off
     #[arg(long, env = "SELFSPEC_SEED", value_name = "N", value_parser = parse::seed, hide_env = true)]
-    #[arg(allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 }
 

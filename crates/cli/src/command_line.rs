@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
@@ -55,7 +55,7 @@ impl CommandLine {
         let words: Vec<_> = std::env::args_os().collect();
         let is_set = |name: &OsStr| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         // What is wrong without any variable is wrong on the command line.
-        command(&|_, _| false).try_get_matches_from(&words)?;
+        command(&|_, _| false).try_get_matches_from(&words).map_err(about_prompts)?;
         let mut dropped: Vec<String> = Vec::new();
         let mut yielded = Vec::new();
         loop {
@@ -109,9 +109,29 @@ fn adapt(command: Command, variable: &impl Fn(&str, &OsStr) -> bool) -> Command 
             let id = arg.get_id().clone();
             arg = arg.overrides_with(id); // said twice is said
         }
+        if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_positional() {
+            arg = arg.allow_negative_numbers(true); // so that a number out of range is told its range, and is no unknown flag
+        }
         arg
     });
     command.mut_subcommands(|sub| adapt(sub, variable))
+}
+
+/// The error, with a tip where a prompt seems to stand behind the model.
+fn about_prompts(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
+    if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+        return error;
+    }
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let takes_prompt = |sub: &Command| sub.get_arguments().any(|a| a.get_id() == "prompt");
+    let all = Cli::command();
+    let mut prompted = all.get_subcommands().filter(|s| takes_prompt(s));
+    if let Some(sub) = prompted.find(|s| usage.contains(&format!("selfspec {} ", s.get_name()))) {
+        let tip = format!("a prompt is given with -p: selfspec {} MODEL -p TEXT", sub.get_name());
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// The error, with the variable in place of the flag that it stands for: the command line alone was found good before.

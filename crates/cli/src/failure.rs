@@ -21,6 +21,25 @@ pub(crate) fn usage(message: impl Into<String>, hint: impl Into<Option<&'static 
     Usage { message: message.into(), hint: hint.into().map(str::to_owned) }.into()
 }
 
+/// A failure whose remedy only the place that met it knows: exit code 1.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Hinted {
+    message: String,
+    hint: String,
+}
+
+/// A prompt that leaves no room, with the flag for a longer context where the model allows one.
+pub(crate) fn too_long(error: anyhow::Error, most: usize) -> anyhow::Error {
+    match error.downcast_ref::<EngineError>() {
+        Some(EngineError::PromptTooLong { context, .. }) if *context < most => {
+            let hint = format!("-c gives a longer context, up to {most}");
+            Hinted { message: error.to_string(), hint }.into()
+        }
+        _ => error,
+    }
+}
+
 /// The user pressed Ctrl-C: exit code 130.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
@@ -70,23 +89,37 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
     if let Some(usage) = error.downcast_ref::<Usage>() {
         return usage.hint.clone();
     }
+    if let Some(hinted) = error.downcast_ref::<Hinted>() {
+        return Some(hinted.hint.clone());
+    }
     if let Some(error) = error.chain().find_map(|e| e.downcast_ref::<HubError>()) {
-        return error.hint();
+        return prompt_hint(error, command).or_else(|| error.hint());
     }
     let error = error.chain().find_map(|e| e.downcast_ref::<EngineError>())?;
     Some(match error {
         EngineError::NoChatTemplate | EngineError::BadChatTemplate { .. } => {
             "--raw uses the prompt as plain text".to_owned()
         }
-        EngineError::PromptTooLong { .. } => match command {
-            Command::Run(args) if args.context.is_some() => {
-                "-c gives a longer context, up to what the model was made for".to_owned()
-            }
-            _ => "the model takes no longer prompts".to_owned(),
-        },
+        EngineError::PromptTooLong { .. } => "the model takes no longer prompts".to_owned(),
         EngineError::NeverFits { .. } => "ask for fewer tokens with -n".to_owned(),
         _ => return None,
     })
+}
+
+/// What to say where a prompt seems to stand in the model's place.
+fn prompt_hint(error: &HubError, command: &Command) -> Option<String> {
+    let verb = match command {
+        Command::Run(_) => "run",
+        Command::Tokenize(_) => "tokenize",
+        _ => return None,
+    };
+    let give = format!("a prompt is given with -p: selfspec {verb} MODEL -p TEXT");
+    match error {
+        HubError::UnknownName { name } if name.contains(char::is_whitespace) => Some(give),
+        HubError::NoSuchPath { path } if path.to_string_lossy().contains(char::is_whitespace) => Some(give),
+        HubError::UnknownName { .. } => Some(format!("{}; {give}", error.hint()?)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -5,15 +5,18 @@ use std::path::Path;
 
 use anyhow::Context;
 use selfspec_engine::{Engine, Event, FinishReason, Request, Summary, TokenEvent};
+use selfspec_hub::ModelName;
 
 use crate::args::{PromptArgs, RunArgs};
-use crate::failure::{Interrupted, usage};
+use crate::failure::{Interrupted, too_long, usage};
 use crate::output::{self, Ui};
 use crate::signals::Guarded;
 use crate::stats::{RunJson, speculation_line, speed_line, trace_line};
 use crate::{chat, model, request};
 
 pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
+    // A prompt in the model's place is told before standard input is waited for.
+    ModelName::parse(&args.model.model)?;
     let Some(text) = read_prompt(&args.prompt)? else { return chat(args, ui) };
     for flag in request::without_effect(&args.sampling) {
         ui.warn(&format!("{flag} has no effect at temperature 0"));
@@ -25,7 +28,8 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     let speculation = request.speculation.clone();
 
     let marks = if args.output.json { None } else { Some(Marks::new(args, ui)) };
-    let (summary, interrupted) = generate(&engine, request, marks)?;
+    let most = engine.info().context;
+    let (summary, interrupted) = generate(&engine, request, marks).map_err(|e| too_long(e, most))?;
     if args.output.json {
         output::print_json(&RunJson::new(&speculation, &summary))?;
     }

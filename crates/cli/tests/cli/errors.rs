@@ -142,6 +142,16 @@ fn a_number_out_of_range_is_told_the_range() {
         (["-c", "9999999999"], "--context <N>': expected a whole number from 1 to 16777216"),
         (["-n", "99999999999999999999"], "--max-tokens <N>': expected a whole number from 1 to 16777216"),
         (["--top-k", "-1"], "--top-k <K>': expected a whole number from 0 to 4294967295"),
+        (["--temp", "-1"], "--temp <T>': expected a number, 0 or above"),
+        (["--top-p", "-0.5"], "--top-p <P>': expected a number above 0, at most 1"),
+        (["--min-p", "-1"], "--min-p <P>': expected a number from 0 to 1"),
+        (["--repeat-penalty", "-1"], "--repeat-penalty <R>': expected a number above 0"),
+        (["--min-confidence", "-0.1"], "--min-confidence <P>': expected a number above 0, at most 1"),
+        (["-n", "-1"], "--max-tokens <N>': expected a whole number from 1 to 16777216"),
+        (["-c", "-5"], "--context <N>': expected a whole number from 1 to 16777216"),
+        (["-t", "-2"], "--threads <N>': expected a whole number from 1 to 1024"),
+        (["--draft-len", "-1"], "--draft-len <N|auto>': expected `auto`, or a whole number from 1 to 16"),
+        (["--exit-layer", "-1"], "--exit-layer <L>': expected a whole number from 1 to 16777216"),
         (["--seed", "-1"], "--seed <N>': expected a whole number from 0 to 18446744073709551615"),
         (["--seed", "18446744073709551616"], "--seed <N>': expected a whole number from 0 to 18446744073709551615"),
         (["--stop", ""], "--stop <TEXT>': must not be empty"),
@@ -152,6 +162,30 @@ fn a_number_out_of_range_is_told_the_range() {
     }
     let ran = ran(&["run", "", "-p", "x"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("'[MODEL]': must not be empty"), "{ran:?}");
+}
+
+#[test]
+fn a_prompt_in_the_place_of_another_word_is_told_where_prompts_go() {
+    for (args, tip) in [
+        (&["run", ABSENT, "some text"][..], "tip: a prompt is given with -p: selfspec run MODEL -p TEXT"),
+        (&["tokenize", ABSENT, "text"], "tip: a prompt is given with -p: selfspec tokenize MODEL -p TEXT"),
+    ] {
+        let ran = ran(args);
+        assert!(ran.code == Some(2) && ran.stderr.contains(tip), "{ran:?}");
+    }
+    for args in [&["show", ABSENT, "text"][..], &["run", ABSENT, "--flag"]] {
+        let ran = ran(args);
+        assert!(ran.code == Some(2) && !ran.stderr.contains("-p: "), "{ran:?}");
+    }
+    for model in ["What is a bicycle", "Is 1/2 more than 1/3?"] {
+        let ran = ran(&["run", model, "-p", "x"]);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("hint: a prompt is given with -p: selfspec run MODEL -p TEXT\n"), "{ran:?}");
+    }
+    // Before standard input is asked for a prompt, which may wait for ever.
+    assert!(ran(&["run", "What is a bicycle"]).stderr.contains("hint: a prompt is given with -p"));
+    let show = ran(&["show", "What is a bicycle"]);
+    assert!(show.code == Some(1) && !show.stderr.contains("-p"), "{show:?}");
 }
 
 #[cfg(target_os = "linux")]
@@ -205,7 +239,7 @@ fn models_that_are_not_there_are_named_with_what_to_do() {
     assert_eq!(unknown.code, Some(1));
     insta::assert_snapshot!(unknown.stderr, @r"
     error: no model named `smollm`: not an alias, and no such file or folder
-    hint: aliases are smollm2-135m and gemma3-270m; other models are named by a path, hf:org/repo or pypi:package==version
+    hint: aliases are smollm2-135m and gemma3-270m; other models are named by a path, hf:org/repo or pypi:package==version; a prompt is given with -p: selfspec run MODEL -p TEXT
     ");
     let absent = ran(&["run", ABSENT, "-p", "x"]);
     assert_eq!((absent.code, absent.stderr.as_str()), (Some(1), "error: no such file or folder: ./absent.gguf\n"));

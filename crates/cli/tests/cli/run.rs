@@ -138,7 +138,13 @@ fn a_folder_of_safetensors_runs_too() {
 fn a_prompt_beyond_the_context_is_an_error_with_its_size() {
     let long = ran(&["run", &model("tiny.gguf"), "-p", &"xy ".repeat(400), "-n", "8"]);
     assert_eq!((long.code, long.stdout.as_str()), (Some(1), ""));
-    assert!(long.stderr.starts_with("error: the prompt has ") && long.stderr.contains("hint: "), "{}", long.stderr);
+    assert!(long.stderr.starts_with("error: the prompt has "), "{}", long.stderr);
+    assert!(long.stderr.ends_with("hint: the model takes no longer prompts\n"), "{}", long.stderr);
+    for (context, hint) in [("64", "hint: -c gives a longer context, up to 512\n"), ("512", "no longer prompts\n")] {
+        let short = ran(&["run", &model("tiny.gguf"), "-p", &"xy ".repeat(400), "-n", "8", "-c", context]);
+        assert!(short.code == Some(1) && short.stderr.ends_with(hint), "{short:?}");
+        assert_eq!(short.stderr.lines().count(), 2, "{short:?}");
+    }
 }
 
 #[test]
