@@ -1,7 +1,9 @@
 //! `selfspec show`: what a model is.
 
+use std::path::Path;
+
 use anyhow::Context;
-use selfspec_engine::ModelInfo;
+use selfspec_engine::{EngineError, Loaded, ModelInfo};
 use serde::Serialize;
 
 use crate::args::ShowArgs;
@@ -29,6 +31,8 @@ struct ShowJson<'a> {
     weight_bytes: u64,
     kv_bytes_per_position: usize,
     memory: Memory,
+    /// Why the model cannot be run, if it cannot.
+    fault: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,6 +51,12 @@ struct Memory {
 pub(crate) fn run(args: &ShowArgs, ui: &Ui) -> anyhow::Result<()> {
     let path = model::locate(&args.model.model, ui)?;
     let info = ModelInfo::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let fault = Loaded::check(&path).err();
+    print(args, &path, &info, fault.as_ref())?;
+    fault.map_or(Ok(()), |fault| Err(anyhow::Error::new(fault).context("the model cannot be run")))
+}
+
+fn print(args: &ShowArgs, path: &Path, info: &ModelInfo, fault: Option<&EngineError>) -> anyhow::Result<()> {
     let context = args.context.unwrap_or(info.context);
     if context > info.context {
         anyhow::bail!("a context of {context} positions: the model was made for {}", info.context);
@@ -72,6 +82,7 @@ pub(crate) fn run(args: &ShowArgs, ui: &Ui) -> anyhow::Result<()> {
             weight_bytes: info.weight_bytes,
             kv_bytes_per_position: info.kv_bytes_per_position,
             memory: Memory { context, bytes: info.memory_bytes(context) },
+            fault: fault.map(ToString::to_string),
         });
     }
     let mut rows = Vec::new();
@@ -106,9 +117,10 @@ pub(crate) fn run(args: &ShowArgs, ui: &Ui) -> anyhow::Result<()> {
     Ok(output::print(&table(&rows, &[]))?)
 }
 
-/// A model's kind in a few words: architecture, size, the type that most of it is in.
+/// A model's kind in a few words: architecture, size, the mix of types that it names or the type that most of it is in.
 pub(crate) fn type_words(info: &ModelInfo) -> String {
-    let ty = info.tensor_types.first().map_or("no tensors", |t| &t.name);
+    let most = info.tensor_types.first().map(|t| t.name.as_str());
+    let ty = info.file_type.or(most).unwrap_or("no tensors");
     format!("{} {} {ty}", info.architecture, millions(info.parameters))
 }
 

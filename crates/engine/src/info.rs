@@ -32,6 +32,8 @@ pub struct ModelInfo {
     pub context: usize,
     /// Numbers in all tensors.
     pub parameters: u64,
+    /// The mix of tensor types that its makers chose, for example `Q4_K_M`, if the file names one that is known.
+    pub file_type: Option<&'static str>,
     /// Tensor types, those with the most bytes first.
     pub tensor_types: Vec<TensorTypeInfo>,
     /// Bytes of the weight files.
@@ -74,6 +76,11 @@ impl ModelInfo {
                 name.filter(|n| !n.is_empty()).map(str::to_owned).or(folder)
             }
         };
+        let file_type = match checkpoint.source() {
+            // It is only shown, so one that is malformed is none.
+            Source::Gguf(metadata) => metadata.u64("general.file_type").ok().flatten().and_then(file_type),
+            Source::HuggingFace { .. } => None,
+        };
         let chat_template = crate::vocab::has_template(checkpoint.source())?;
         let mut tensor_types: Vec<TensorTypeInfo> = Vec::new();
         let mut parameters = 0u64;
@@ -107,6 +114,7 @@ impl ModelInfo {
             vocab,
             context: config.context,
             parameters,
+            file_type,
             weight_bytes: tensor_types.iter().map(|t| t.bytes).sum(),
             tensor_types,
             file_bytes: checkpoint.size_bytes(),
@@ -129,6 +137,7 @@ impl ModelInfo {
             vocab: backend.vocab(),
             context: backend.context(),
             parameters: 0,
+            file_type: None,
             tensor_types: Vec::new(),
             file_bytes: 0,
             weight_bytes: 0,
@@ -142,4 +151,29 @@ impl ModelInfo {
     pub fn memory_bytes(&self, positions: usize) -> u64 {
         self.weight_bytes.saturating_add((self.kv_bytes_per_position as u64).saturating_mul(positions as u64))
     }
+}
+
+/// `general.file_type` (`enum llama_ftype` of llama.cpp): the mixes of the tensor types that can be run here.
+fn file_type(id: u64) -> Option<&'static str> {
+    Some(match id {
+        0 => "F32",
+        1 => "F16",
+        2 => "Q4_0",
+        3 => "Q4_1",
+        7 => "Q8_0",
+        8 => "Q5_0",
+        9 => "Q5_1",
+        10 => "Q2_K",
+        11 => "Q3_K_S",
+        12 => "Q3_K_M",
+        13 => "Q3_K_L",
+        14 => "Q4_K_S",
+        15 => "Q4_K_M",
+        16 => "Q5_K_S",
+        17 => "Q5_K_M",
+        18 => "Q6_K",
+        21 => "Q2_K_S",
+        32 => "BF16",
+        _ => return None,
+    })
 }

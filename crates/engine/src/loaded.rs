@@ -51,13 +51,22 @@ impl Loaded {
         let text = TextSide::read(&checkpoint)?;
         let threads = EngineOptions { threads, ..EngineOptions::default() }.resolved_threads();
         let model = Model::open(&checkpoint, &Team::new(threads))?;
-        if let Some(end) = text.eos.iter().find(|end| **end as usize >= model.vocab()) {
-            let why = format!("end token {end} is not in a vocabulary of {}", model.vocab());
-            return Err(EngineError::File { path: path.to_owned(), why });
-        }
+        text.fits(model.vocab(), path)?;
         info.weight_bytes = model.weight_bytes() as u64;
         info.vocab = model.vocab();
         Ok(Arc::new(Loaded { model: Arc::new(model), text, info }))
+    }
+
+    /// Checks what [`Loaded::open`] does, without reading the weights.
+    ///
+    /// # Errors
+    /// As [`Loaded::open`].
+    pub fn check(path: &Path) -> Result<(), EngineError> {
+        let checkpoint = Checkpoint::open(path)?;
+        let info = ModelInfo::of_checkpoint(&checkpoint)?;
+        let text = TextSide::read(&checkpoint)?;
+        Model::check(&checkpoint)?;
+        text.fits(info.vocab, path)
     }
 
     /// The tokenizer and the chat template of a model, as far as it has them, without reading its weights.
@@ -148,5 +157,12 @@ impl TextSide {
             }
         }
         Ok(TextSide { tokenizer: Some(Arc::new(tokenizer)), template, template_fault, eos })
+    }
+
+    /// Refuses tokens that the model does not have.
+    fn fits(&self, vocab: usize, path: &Path) -> Result<(), EngineError> {
+        let Some(end) = self.eos.iter().find(|end| **end as usize >= vocab) else { return Ok(()) };
+        let why = format!("end token {end} is not in a vocabulary of {vocab}");
+        Err(EngineError::File { path: path.to_owned(), why })
     }
 }

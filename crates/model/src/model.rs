@@ -60,6 +60,18 @@ impl Model {
     /// # Errors
     /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not supported, and where it is.
     pub fn open(checkpoint: &Checkpoint, team: &Team) -> Result<Model, ModelError> {
+        Model::load(checkpoint, team, true)
+    }
+
+    /// Checks what [`Model::open`] does, but packs only the first row of each matrix: little is read, and little memory taken.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn check(checkpoint: &Checkpoint) -> Result<(), ModelError> {
+        Model::load(checkpoint, &Team::new(1), false).map(drop)
+    }
+
+    fn load(checkpoint: &Checkpoint, team: &Team, whole: bool) -> Result<Model, ModelError> {
         let config = ArchConfig::read(checkpoint)?;
         let names = match checkpoint.source() {
             Source::Gguf(_) => Names::Gguf,
@@ -67,7 +79,7 @@ impl Model {
                 Names::HuggingFace { prefix: hf_prefix(checkpoint), sandwich: config.sandwich_norms }
             }
         };
-        Loader { checkpoint, team, names, config }.model().map_err(|e| e.located(checkpoint))
+        Loader { checkpoint, team, whole, names, config }.model().map_err(|e| e.located(checkpoint))
     }
 
     /// What the forward pass knows of the architecture.
@@ -108,6 +120,7 @@ fn hf_prefix(checkpoint: &Checkpoint) -> String {
 struct Loader<'a> {
     checkpoint: &'a Checkpoint,
     team: &'a Team,
+    whole: bool, // else only the first row of each matrix is packed, for a check
     names: Names,
     config: ArchConfig,
 }
@@ -203,7 +216,8 @@ impl Loader<'_> {
             let got = tensor.info.shape.clone();
             return Err(ModelError::Shape { tensor: name.to_owned(), expected: vec![n, k], got });
         }
-        let packed = PanelMatrix::pack(self.team, format(tensor.info.ty), n, k, tensor.bytes)
+        let (rows, bytes) = if self.whole { (n, tensor.bytes) } else { (n.min(1), first_of(n, tensor.bytes)) };
+        let packed = PanelMatrix::pack(self.team, format(tensor.info.ty), rows, k, bytes)
             .map_err(|source| ModelError::Kernel { tensor: name.to_owned(), source })?;
         self.checkpoint.release(name);
         Ok(packed)
@@ -239,6 +253,11 @@ impl Loader<'_> {
             None => Ok(factors),
         }
     }
+}
+
+/// The bytes of the first of `n` rows.
+fn first_of(n: usize, bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len() / n.max(1)]
 }
 
 fn format(ty: TensorType) -> Format {

@@ -1,6 +1,6 @@
 //! `show`, `ls`, `pull` and `tokenize`.
 
-use selfspec_testkit::{Family, TinyModel};
+use selfspec_testkit::{Family, TensorType, TinyModel};
 
 use super::support::{Ran, finish, keys, model, ran, selfspec};
 
@@ -23,6 +23,39 @@ fn show_tells_what_a_model_is() {
     assert_eq!(json["tensor_types"][0]["name"], "Q8_0");
     assert_eq!(ok(&["show", &model("folder"), "--json"]).json()["architecture"], "qwen3");
     assert_eq!(ran(&["show", &tiny, "-c", "100000"]).code, Some(1));
+}
+
+#[test]
+fn show_tells_what_it_can_of_a_model_that_cannot_be_run_and_fails() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("lame.gguf").display().to_string();
+    TinyModel::new(Family::Llama).gguf().remove("blk.2.attn_q.weight").write(path.as_ref());
+    let why = format!("{path}: tensor `blk.2.attn_q.weight` is missing");
+    for args in [&["show", &path][..], &["show", &path, "--json"]] {
+        let show = ran(args);
+        assert_eq!((show.code, show.stderr), (Some(1), format!("error: the model cannot be run: {why}\n")));
+        assert!(show.stdout.contains("llama"), "{}", show.stdout);
+    }
+    assert_eq!(ran(&["show", &path, "--json"]).json()["fault"], why);
+    assert!(ok(&["show", &model("tiny.gguf"), "--json"]).json()["fault"].is_null());
+    assert!(ran(&["run", &path, "-p", "x"]).stderr.ends_with(&format!("{why}\n")));
+}
+
+#[test]
+fn ls_shows_the_mix_of_types_that_a_file_names() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: String| {
+        let path = home.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    };
+    let file = home.path().join("mixed.gguf");
+    TinyModel::new(Family::Llama).ty(TensorType::Q8_0).gguf().metadata("general.file_type", 15u32).write(&file);
+    let bytes = std::fs::metadata(&file).expect("there").len();
+    let listed = format!(r#""files": [{{"path": "mixed.gguf", "bytes": {bytes}}}]"#);
+    write("manifests/x.json", format!(r#"{{"name": "hf:a/b", "source": "hf:a/b", "root": "mixed.gguf", {listed}}}"#));
+    let ls = finish(selfspec(home.path()).arg("ls"));
+    assert!(ls.code == Some(0) && ls.stdout.contains("Q4_K_M") && !ls.stdout.contains("Q8_0"), "{ls:?}");
 }
 
 #[test]

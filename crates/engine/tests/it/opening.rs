@@ -171,8 +171,44 @@ fn info_is_read_without_loading_and_agrees_with_the_model_in_memory() {
         assert_eq!(info.tensor_types[0].name, "F32");
         assert_eq!(info.parameters * 4, info.weight_bytes);
         assert!(info.memory_bytes(100) == info.weight_bytes + 100 * info.kv_bytes_per_position as u64);
+        assert!(Loaded::check(&path).is_ok());
         assert_eq!(ModelInfo { weight_bytes: info.weight_bytes, ..loaded.info().clone() }, info);
     }
+}
+
+#[test]
+fn a_check_without_the_weights_refuses_what_opening_refuses_in_the_same_words() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    let model = TinyModel::new(Family::Qwen3);
+    let transposed = |t: &mut selfspec_testkit::GgufTensor| t.dims.reverse();
+    for gguf in [
+        model.gguf().remove("blk.3.ffn_down.weight"),
+        model.gguf().remove("output_norm.weight"),
+        model.gguf().change("blk.1.ffn_up.weight", transposed),
+        model.gguf().metadata("qwen3.block_count", 3u32),
+        model.gguf().metadata("tokenizer.ggml.model", "unigram"),
+        model.gguf().metadata("tokenizer.ggml.eos_token_id", 1_000_000u32),
+    ] {
+        gguf.write(&path);
+        let opened = Loaded::open(&path, Some(1)).err().expect("refused").to_string();
+        assert_eq!(Loaded::check(&path).expect_err("refused").to_string(), opened);
+    }
+}
+
+#[test]
+fn the_mix_of_types_is_the_one_that_the_file_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    let file_type = |gguf: selfspec_testkit::GgufBuilder| {
+        gguf.write(&path);
+        ModelInfo::read(&path).expect("sound").file_type
+    };
+    let gguf = || TinyModel::new(Family::Llama).gguf();
+    assert_eq!(file_type(gguf().metadata("general.file_type", 15u32)), Some("Q4_K_M"));
+    assert_eq!(file_type(gguf().metadata("general.file_type", 9999u32)), None);
+    assert_eq!(file_type(gguf().metadata("general.file_type", "Q4_K_M")), None);
+    assert_eq!(file_type(gguf()), None);
 }
 
 #[test]
