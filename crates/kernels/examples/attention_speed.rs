@@ -28,7 +28,7 @@ fn measure(compute: &Compute, context: usize, layers: usize, (kv_heads, group, d
     let row: Vec<f32> = (0..kv_heads * dim).map(|i| (i as f32 * 0.7).sin()).collect();
     for layer in 0..layers {
         for pos in 0..context {
-            kv.write(layer, table[pos / PAGE_POSITIONS], pos % PAGE_POSITIONS, &row, &row);
+            compute.write_kv(&mut kv, layer, table[pos / PAGE_POSITIONS], pos % PAGE_POSITIONS, &row, &row);
         }
     }
     let heads = kv_heads * group;

@@ -1,11 +1,11 @@
 //! The input of matrix products: rows of floats and, for quantised weights, the same rows as 8-bit blocks.
 //!
-//! A block is 32 values of one row. Its scale is the largest magnitude over 127, its values are rounded to the nearest
-//! integer, ties to even. The sums that quantised weights need for their offsets are kept with it. A block's bits
-//! depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an infinity
-//! gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
+//! A block is 32 values of one row with a scale (see `quantize.rs`). The sums that quantised weights need for their offsets are kept
+//! with it. A block's bits depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an
+//! infinity gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
 
 use crate::isa::Isa;
+use crate::quantize::quantize_row;
 use crate::team::{SendPtr, Team};
 
 /// Values in a block.
@@ -169,92 +169,6 @@ impl Activations {
             }
         });
     }
-}
-
-/// Quantises `src` to blocks of 32, the last one padded with zeros.
-pub(crate) fn quantize_row(isa: Isa, src: &[f32], blocks: Blocks<'_>) {
-    match isa {
-        Isa::Scalar => quantize(src, blocks),
-        // SAFETY: an `Isa` in use is one that the processor has (`Compute::new` checks it).
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { quantize_avx2(src, blocks) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => unsafe { quantize_avx512(src, blocks) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => quantize(src, blocks),
-    }
-}
-
-/// The body of `quantize`, compiled for wider vectors. No operation in it rounds differently there.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn quantize_avx2(src: &[f32], blocks: Blocks<'_>) {
-    quantize(src, blocks);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn quantize_avx512(src: &[f32], blocks: Blocks<'_>) {
-    quantize(src, blocks);
-}
-
-#[inline(always)]
-fn quantize(src: &[f32], blocks: Blocks<'_>) {
-    let Blocks { q, scale, sum, half_sum, neg_sum, neg_half } = blocks;
-    let mut padded = [0f32; BLOCK];
-    for (b, values) in src.chunks(BLOCK).enumerate() {
-        let values: &[f32; BLOCK] = match values.try_into() {
-            Ok(whole) => whole,
-            Err(_) => {
-                padded[..values.len()].copy_from_slice(values);
-                &padded
-            }
-        };
-        let (block, s, sums) = quantize_block(values);
-        q[b * BLOCK..][..BLOCK].copy_from_slice(&block);
-        scale[b] = s;
-        sum[b] = s * (sums[0] + sums[1]) as f32;
-        half_sum[b] = [s * sums[0] as f32, s * sums[1] as f32];
-        neg_sum[b] = -(sums[0] + sums[1]);
-        neg_half[b] = [-sums[0], -sums[1]];
-    }
-}
-
-/// One block: its values, its scale and the sums of its two halves.
-#[inline(always)]
-fn quantize_block(values: &[f32; BLOCK]) -> ([i8; BLOCK], f32, [i32; 2]) {
-    // Magnitudes order as their bits do, with infinity and then NaN above all numbers: the maximum cannot hide them.
-    let mut most = [0i32; 8];
-    for part in values.chunks_exact(8) {
-        for (m, x) in most.iter_mut().zip(part) {
-            *m = (*m).max((x.to_bits() & 0x7fff_ffff) as i32);
-        }
-    }
-    let amax = f32::from_bits(most.iter().fold(0, |m, x| m.max(*x)) as u32);
-    let mut q = [0i8; BLOCK];
-    let mut sums = [0i32; 2];
-    if !amax.is_finite() {
-        return (q, f32::NAN, sums);
-    }
-    let inverse = 127.0 / amax;
-    if !inverse.is_finite() {
-        return (q, 0.0, sums); // all zeros, or below 4e-37
-    }
-    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even, without a library call.
-    const ROUND: f32 = 12_582_912.0;
-    let mut ints = [0i32; BLOCK];
-    for (i, x) in ints.iter_mut().zip(values) {
-        // The integer stands in the low bits of the rounded float.
-        *i = ((x * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    }
-    for (q, i) in q.iter_mut().zip(&ints) {
-        *q = *i as i8;
-    }
-    for (half, sum) in ints.chunks_exact(BLOCK / 2).zip(&mut sums) {
-        *sum = half.iter().sum();
-    }
-    (q, amax / 127.0, sums)
 }
 
 #[cfg(test)]

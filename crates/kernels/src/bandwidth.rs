@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::matmul_tile::{AHEAD, FAR_AHEAD};
 use crate::panel_store::Storage;
 use crate::team::Team;
 
@@ -45,8 +46,9 @@ fn read(data: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch takes any address.
         unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(2560).cast());
+            use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(FAR_AHEAD).cast());
         }
         for (sum, word) in sums.iter_mut().zip(bytemuck::cast_slice::<u8, [u8; 8]>(line)) {
             *sum = sum.wrapping_add(u64::from_ne_bytes(*word));

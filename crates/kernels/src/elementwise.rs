@@ -5,7 +5,7 @@
 
 use crate::activations::{Activations, Fill};
 use crate::compute::Compute;
-use crate::lanes::{Lanes, Scalar, exp, per_isa};
+use crate::lanes::{Lanes, Scalar, exp_of_negative, map_into, per_isa, reciprocal};
 use crate::rope::{RopeRows, RopeStyle, rotate};
 use crate::team::SendPtr;
 
@@ -18,6 +18,9 @@ pub enum GateAct {
     GeluTanh,
 }
 
+/// The sigmoid of what is below this counts as that of this, 1.6e-38.
+const LEAST_SIGMOID: f32 = -87.0;
+
 /// Values that are worth a part of their own: about two microseconds of work.
 const GRAIN: usize = 1 << 13;
 
@@ -25,11 +28,16 @@ const GRAIN: usize = 1 << 13;
 #[inline(always)]
 fn inverse_rms<L: Lanes>(l: L, x: &[f32], eps: f32) -> f32 {
     let mut sums = [l.zero(); 4];
-    for part in x.chunks(4 * L::WIDTH) {
-        for (sum, part) in sums.iter_mut().zip(part.chunks(L::WIDTH)) {
-            let v = l.load(part);
+    let mut whole = x.chunks_exact(4 * L::WIDTH);
+    for part in whole.by_ref() {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let v = l.load(&part[i * L::WIDTH..][..L::WIDTH]);
             *sum = l.fma(v, v, *sum);
         }
+    }
+    for (part, sum) in whole.remainder().chunks(L::WIDTH).zip(&mut sums) {
+        let v = l.load(part);
+        *sum = l.fma(v, v, *sum);
     }
     let sum = l.sum(l.add(l.add(sums[0], sums[1]), l.add(sums[2], sums[3])));
     1.0 / (sum / x.len() as f32 + eps).sqrt()
@@ -38,51 +46,51 @@ fn inverse_rms<L: Lanes>(l: L, x: &[f32], eps: f32) -> f32 {
 #[inline(always)]
 fn norm_row<L: Lanes>(l: L, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let inverse = l.splat(inverse_rms(l, x, eps));
-    let parts = x.chunks(L::WIDTH).zip(weight.chunks(L::WIDTH)).zip(out.chunks_mut(L::WIDTH));
-    for ((x, weight), out) in parts {
-        l.store(l.mul(l.mul(l.load(x), inverse), l.load(weight)), out);
-    }
+    map_into(l, x, weight, out, |x, weight, _| l.mul(l.mul(x, inverse), weight));
 }
 
 #[inline(always)]
 fn norm_in_place<L: Lanes>(l: L, x: &mut [f32], weight: &[f32], eps: f32) {
     let inverse = l.splat(inverse_rms(l, x, eps));
-    for (x, weight) in x.chunks_mut(L::WIDTH).zip(weight.chunks(L::WIDTH)) {
-        l.store(l.mul(l.mul(l.load(x), inverse), l.load(weight)), x);
-    }
+    map_into(l, weight, weight, x, |weight, _, x| l.mul(l.mul(x, inverse), weight));
 }
 
 #[inline(always)]
 fn add_row<L: Lanes>(l: L, y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: &mut [f32]) {
     let Some((weight, eps)) = post_norm else {
-        for (y, hidden) in y.chunks(L::WIDTH).zip(hidden.chunks_mut(L::WIDTH)) {
-            l.store(l.add(l.load(hidden), l.load(y)), hidden);
-        }
+        map_into(l, y, y, hidden, |y, _, hidden| l.add(hidden, y));
         return;
     };
     let inverse = l.splat(inverse_rms(l, y, eps));
-    for ((y, weight), hidden) in y.chunks(L::WIDTH).zip(weight.chunks(L::WIDTH)).zip(hidden.chunks_mut(L::WIDTH)) {
-        let y = l.mul(l.mul(l.load(y), inverse), l.load(weight));
-        l.store(l.add(l.load(hidden), y), hidden);
-    }
+    map_into(l, y, weight, hidden, |y, weight, hidden| l.add(hidden, l.mul(l.mul(y, inverse), weight)));
+}
+
+#[inline(always)]
+fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
+    let to_sigmoid = match act {
+        GateAct::Silu => x,
+        // (1 + tanh u) / 2 is the sigmoid of 2u.
+        GateAct::GeluTanh => {
+            let cube = l.mul(l.mul(x, x), x);
+            l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
+        }
+    };
+    // The bound keeps the exponential finite, and is the first operand, so that a NaN comes through.
+    let e = exp_of_negative(l, l.sub(l.zero(), l.max(l.splat(LEAST_SIGMOID), to_sigmoid)));
+    l.mul(l.mul(x, reciprocal(l, l.add(l.splat(1.0), e))), up)
 }
 
 #[inline(always)]
 fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    let parts = gate.chunks(L::WIDTH).zip(up.chunks(L::WIDTH)).zip(out.chunks_mut(L::WIDTH));
-    for ((gate, up), out) in parts {
-        let x = l.load(gate);
-        let to_sigmoid = match act {
-            GateAct::Silu => x,
-            // (1 + tanh u) / 2 is the sigmoid of 2u.
-            GateAct::GeluTanh => {
-                let cube = l.mul(l.mul(x, x), x);
-                l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
-            }
-        };
-        let e = exp(l, l.sub(l.zero(), to_sigmoid));
-        let y = l.div(x, l.add(l.splat(1.0), e));
-        l.store(l.mul(y, l.load(up)), out);
+    // Not by `map_into`: a closure this large is not inlined, and would be compiled without the instruction set.
+    let (mut gates, mut ups) = (gate.chunks_exact(L::WIDTH), up.chunks_exact(L::WIDTH));
+    let mut outs = out.chunks_exact_mut(L::WIDTH);
+    for ((gate, up), out) in gates.by_ref().zip(ups.by_ref()).zip(outs.by_ref()) {
+        l.store(gate_lanes(l, act, l.load(gate), l.load(up)), out);
+    }
+    let out = outs.into_remainder();
+    if !out.is_empty() {
+        l.store(gate_lanes(l, act, l.load(gates.remainder()), l.load(ups.remainder())), out);
     }
 }
 

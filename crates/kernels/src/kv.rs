@@ -11,8 +11,10 @@
 //! positions that a row may see, so what an earlier owner left behind never matters.
 
 use bytemuck::allocation::try_zeroed_slice_box;
-use half::f16;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
+use crate::compute::Compute;
+use crate::isa::Isa;
+use crate::lanes::{Lanes, per_isa};
 
 /// Positions in a page.
 pub const PAGE_POSITIONS: usize = 64;
@@ -82,6 +84,32 @@ fn prefer_huge_pages(memory: &[u16]) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = memory;
+}
+
+/// Narrows one head's key and value to f16. The key's values go to every [`K_BLOCK`]-th place of `keys`.
+#[inline(always)]
+fn narrow_head<L: Lanes>(l: L, k: &[f32], v: &[f32], keys: &mut [u16], values: &mut [u16]) {
+    let mut narrow = [0u16; 16];
+    let mut one = |from: &[f32]| {
+        for (i, part) in from.chunks(L::WIDTH).enumerate() {
+            // SAFETY: `narrow` holds 16 values, and WIDTH divides 16: i * WIDTH < 16, as `from` is at most 16 long.
+            unsafe { l.store_f16(l.load(part), narrow.as_mut_ptr().add(i * L::WIDTH)) };
+        }
+        narrow
+    };
+    for (i, k) in k.chunks(16).enumerate() {
+        let lines = keys[16 * i * K_BLOCK..].chunks_mut(K_BLOCK);
+        for (line, x) in lines.zip(one(k)).take(k.len()) {
+            line[0] = x;
+        }
+    }
+    for (v, values) in v.chunks(16).zip(values.chunks_mut(16)) {
+        values.copy_from_slice(&one(v)[..v.len()]);
+    }
+}
+
+per_isa! {
+    fn write_head(k: &[f32], v: &[f32], keys: &mut [u16], values: &mut [u16]) = |l| narrow_head(l, k, v, keys, values)
 }
 
 /// Length of a row of V: the head's dimension rounded up to whole vectors.
@@ -169,13 +197,8 @@ impl KvPages {
         self.memory.copy_within(from..from + len, self.start + to as usize * len);
     }
 
-    /// Writes the keys and values of one position, rounded to f16: position `slot` of `page`, in `layer`.
-    ///
-    /// `k` and `v`: (kv_heads, head_dim). A magnitude above 65,504 becomes infinite.
-    ///
-    /// # Panics
-    /// If `layer`, `page` or `slot` is out of range, or `k` or `v` has another length.
-    pub fn write(&mut self, layer: usize, page: u32, slot: usize, k: &[f32], v: &[f32]) {
+    /// As [`Compute::write_kv`].
+    fn write(&mut self, isa: Isa, layer: usize, page: u32, slot: usize, k: &[f32], v: &[f32]) {
         assert!(layer < self.layers, "layer {layer} of a KV cache of {} layers", self.layers);
         assert!(slot < PAGE_POSITIONS, "slot {slot} of a page of {PAGE_POSITIONS} positions");
         self.check_page(page);
@@ -189,15 +212,8 @@ impl KvPages {
         for ((head, k), v) in heads.zip(k.chunks_exact(dim)).zip(v.chunks_exact(dim)) {
             let (keys, values) = head.split_at_mut(PAGE_POSITIONS * dim);
             let block = &mut keys[slot / K_BLOCK * K_BLOCK * dim..][..K_BLOCK * dim];
-            for (lines, k) in block.chunks_mut(32 * K_BLOCK).zip(k.chunks(32)) {
-                let mut narrow = [f16::ZERO; 32];
-                narrow[..k.len()].convert_from_f32_slice(k);
-                for (line, x) in lines.chunks_exact_mut(K_BLOCK).zip(narrow) {
-                    line[slot % K_BLOCK] = x.to_bits();
-                }
-            }
-            let row = &mut values[slot * v_stride(dim)..][..dim];
-            row.reinterpret_cast_mut::<f16>().convert_from_f32_slice(v);
+            let lanes = &mut block[slot % K_BLOCK..];
+            write_head(isa, k, v, lanes, &mut values[slot * v_stride(dim)..][..dim]);
         }
     }
 
@@ -230,25 +246,41 @@ impl std::fmt::Debug for KvPages {
     }
 }
 
+impl Compute {
+    /// Writes the keys and values of one position, rounded to f16: position `slot` of `page`, in `layer`.
+    ///
+    /// `k` and `v`: (kv_heads, head_dim). A magnitude above 65,504 becomes infinite.
+    ///
+    /// # Panics
+    /// If `layer`, `page` or `slot` is out of range, or `k` or `v` has another length.
+    pub fn write_kv(&self, kv: &mut KvPages, layer: usize, page: u32, slot: usize, k: &[f32], v: &[f32]) {
+        kv.write(self.isa(), layer, page, slot, k, v);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     #[test]
     fn keys_are_transposed_in_blocks_and_values_padded() {
-        let mut kv = KvPages::new(2, 2, 12, 3).expect("small");
-        let k: Vec<f32> = (0..24).map(|i| i as f32).collect();
-        let v: Vec<f32> = (0..24).map(|i| 100.0 + i as f32).collect();
-        kv.write(1, 2, 37, &k, &v);
-        let head = kv.head_page(1, 1, 2);
-        for d in 0..12 {
-            assert_eq!(f16::from_bits(head.k[(2 * 12 + d) * 16 + 5]).to_f32(), 12.0 + d as f32);
-            assert_eq!(f16::from_bits(head.v[37 * 16 + d]).to_f32(), 112.0 + d as f32);
+        let k: Vec<f32> = (0..40).map(|i| i as f32).collect();
+        let v: Vec<f32> = (0..40).map(|i| 100.0 + i as f32).collect();
+        for isa in Isa::available() {
+            let mut kv = KvPages::new(2, 2, 20, 3).expect("small");
+            kv.write(isa, 1, 2, 37, &k, &v);
+            let head = kv.head_page(1, 1, 2);
+            for d in 0..20 {
+                assert_eq!(f16::from_bits(head.k[(2 * 20 + d) * 16 + 5]).to_f32(), 20.0 + d as f32);
+                assert_eq!(f16::from_bits(head.v[37 * 32 + d]).to_f32(), 120.0 + d as f32);
+            }
+            // Nothing else was touched: not the padding, not another head, layer or page.
+            assert_eq!(kv.memory.iter().filter(|x| **x != 0).count(), 2 * 40 - 1); // the key of value 0 is 0
+            assert_eq!(head.k.as_ptr() as usize % 64, 0);
+            assert_eq!(kv.size_bytes(), 3 * KvPages::page_bytes(2, 2, 20));
         }
-        // Nothing else was touched: not the padding, not another head, layer or page.
-        assert_eq!(kv.memory.iter().filter(|x| **x != 0).count(), 2 * 24 - 1); // the key of value 0 is 0
-        assert_eq!(head.k.as_ptr() as usize % 64, 0);
-        assert_eq!(kv.size_bytes(), 3 * KvPages::page_bytes(2, 2, 12));
     }
 
     #[test]
@@ -257,7 +289,7 @@ mod tests {
         for layer in 0..2 {
             for slot in 0..PAGE_POSITIONS {
                 let x = [(layer * 64 + slot) as f32 + 1.0; 8];
-                kv.write(layer, 0, slot, &x, &x);
+                kv.write(Isa::Scalar, layer, 0, slot, &x, &x);
             }
         }
         kv.copy_page(0, 2);

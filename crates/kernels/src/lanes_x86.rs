@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, RECIPROCAL};
 
 /// Eight lanes: AVX2, FMA and F16C. The private field keeps others from making one without the proof.
 #[derive(Clone, Copy)]
@@ -136,6 +136,15 @@ impl Lanes for Avx2 {
         })
     }
     #[inline(always)]
+    fn reciprocal_guess(self, d: __m256) -> __m256 {
+        op!(_mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(RECIPROCAL as i32), _mm256_castps_si256(d))))
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, v: __m256, to: *mut u16) {
+        // SAFETY: the caller allows writing 16 bytes; `self` proves F16C.
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
     fn sum(self, v: __m256) -> f32 {
         op!({
             let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
@@ -239,6 +248,17 @@ impl Lanes for Avx512 {
             let n = _mm512_slli_epi32::<23>(_mm512_castps_si512(t));
             _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(0x3f80_0000)))
         })
+    }
+    #[inline(always)]
+    fn reciprocal_guess(self, d: __m512) -> __m512 {
+        op!(_mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(RECIPROCAL as i32), _mm512_castps_si512(d))))
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, v: __m512, to: *mut u16) {
+        // SAFETY: the caller allows writing 32 bytes; `self` proves AVX-512.
+        unsafe {
+            _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v))
+        }
     }
     #[inline(always)]
     fn sum(self, v: __m512) -> f32 {

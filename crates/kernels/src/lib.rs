@@ -30,6 +30,7 @@ mod panel;
 mod panel_layout;
 mod panel_pack;
 mod panel_store;
+mod quantize;
 mod rope;
 mod simd;
 mod team;

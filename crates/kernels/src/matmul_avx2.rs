@@ -38,6 +38,54 @@ unsafe fn widen(pairs: __m256i) -> __m256i {
     unsafe { _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)) }
 }
 
+/// [`Simd::dot`] for one row, without VNNI.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn dot_by_pairs(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) -> __m256i {
+    // How many sums of two products fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127 are below 2^15.
+    let fit = match bits {
+        0..=4 => 8,
+        5 => 4,
+        _ => 2,
+    };
+    let mut sum = init;
+    let mut j = 0;
+    while j < u.len() {
+        // SAFETY: the caller's; `q` is 4 * u.len() long.
+        unsafe {
+            let mut pairs = _mm256_maddubs_epi16(u[j], quad(q.add(4 * j)));
+            let mut i = 1;
+            while i < fit && j + i < u.len() {
+                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[j + i], quad(q.add(4 * (j + i)))));
+                i += 1;
+            }
+            sum = _mm256_add_epi32(sum, widen(pairs));
+        }
+        j += fit;
+    }
+    sum
+}
+
+/// [`Simd::dot_128`] for one row, without VNNI.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn dot_128_by_pairs(u: &[__m256i; 8], q: *const i8) -> __m256i {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut sum = _mm256_setzero_si256();
+        for (j, u) in u.iter().enumerate() {
+            let w = _mm256_xor_si256(*u, _mm256_set1_epi8(-128));
+            let q = _mm256_sign_epi8(quad(q.add(4 * j)), w);
+            sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w), q)));
+        }
+        sum
+    }
+}
+
 // SAFETY (all functions): the instruction set and the pointers are the caller's to vouch for, see `Simd`.
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
@@ -80,53 +128,35 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         unsafe { _mm256_sll_epi32(_mm256_set1_epi32(p.read()), _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    unsafe fn dot(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) -> __m256i {
+    unsafe fn dot<const M: usize>(sums: &mut [__m256i; M], u: &[__m256i], bits: u32, q: &[*const i8; M]) {
         if VNNI {
-            let mut sum = init;
             for (j, u) in u.iter().enumerate() {
-                // SAFETY: see above; `q` is 4 * u.len() long.
-                sum = unsafe { _mm256_dpbusd_avx_epi32(sum, *u, quad(q.add(4 * j))) };
-            }
-            return sum;
-        }
-        // How many sums of two products fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127 are below 2^15.
-        let fit = match bits {
-            0..=4 => 8,
-            5 => 4,
-            _ => 2,
-        };
-        let mut sum = init;
-        let mut j = 0;
-        while j < u.len() {
-            // SAFETY: see above; `q` is 4 * u.len() long.
-            unsafe {
-                let mut pairs = _mm256_maddubs_epi16(u[j], quad(q.add(4 * j)));
-                let mut i = 1;
-                while i < fit && j + i < u.len() {
-                    pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u[j + i], quad(q.add(4 * (j + i)))));
-                    i += 1;
+                for (sum, q) in sums.iter_mut().zip(q) {
+                    // SAFETY: see above; `q` is 4 * u.len() long.
+                    *sum = unsafe { _mm256_dpbusd_avx_epi32(*sum, *u, quad(q.add(4 * j))) };
                 }
-                sum = _mm256_add_epi32(sum, widen(pairs));
             }
-            j += fit;
+        } else {
+            for (sum, q) in sums.iter_mut().zip(q) {
+                // SAFETY: see above.
+                *sum = unsafe { dot_by_pairs(*sum, u, bits, *q) };
+            }
         }
-        sum
     }
     #[inline(always)]
-    unsafe fn dot_128(u: &[__m256i; 8], q: *const i8, neg_sum: *const i32) -> __m256i {
+    unsafe fn dot_128<const M: usize>(
+        sums: &mut [__m256i; M],
+        u: &[__m256i; 8],
+        q: &[*const i8; M],
+        neg_sum: &[*const i32; M],
+    ) {
+        for r in 0..M {
+            // SAFETY: see above.
+            sums[r] = unsafe { if VNNI { Self::int_splat_shl(neg_sum[r], 7) } else { dot_128_by_pairs(u, q[r]) } };
+        }
         if VNNI {
             // SAFETY: see above.
-            return unsafe { Self::dot(Self::int_splat_shl(neg_sum, 7), u, 8, q) };
-        }
-        // SAFETY: see above.
-        unsafe {
-            let mut sum = _mm256_setzero_si256();
-            for (j, u) in u.iter().enumerate() {
-                let w = _mm256_xor_si256(*u, _mm256_set1_epi8(-128));
-                let q = _mm256_sign_epi8(quad(q.add(4 * j)), w);
-                sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w), q)));
-            }
-            sum
+            unsafe { Self::dot(sums, u, 8, q) };
         }
     }
     #[inline(always)]
@@ -204,6 +234,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         // SAFETY: see above.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
+    #[inline(always)]
+    unsafe fn prefetch_far(p: *const u8) {
+        // SAFETY: see above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
 }
 
 #[cfg(test)]
@@ -226,17 +261,18 @@ mod tests {
                 let most = (1u8 << bits) - 1;
                 for vectors in [4, 8] {
                     let u = [_mm256_set1_epi8(most as i8); 8];
-                    let init = _mm256_set1_epi32(-5);
+                    let mut sums = [_mm256_set1_epi32(-5)];
                     // SAFETY: AVX2 is on, `q` is 32 long.
-                    let sum = unsafe { Avx2::<false>::dot(init, &u[..vectors], bits, q.as_ptr()) };
-                    assert_eq!(lanes(sum), [vectors as i32 * 4 * i32::from(most) * each - 5; 8], "{bits} bits");
+                    unsafe { Avx2::<false>::dot(&mut sums, &u[..vectors], bits, &[q.as_ptr()]) };
+                    assert_eq!(lanes(sums[0]), [vectors as i32 * 4 * i32::from(most) * each - 5; 8], "{bits} bits");
                 }
             }
             for byte in [0u8, 1, 127, 128, 129, 255] {
                 let u = [_mm256_set1_epi8(byte as i8); 8];
+                let mut sums = [_mm256_setzero_si256()];
                 // SAFETY: AVX2 is on, `q` is 32 long.
-                let sum = unsafe { Avx2::<false>::dot_128(&u, q.as_ptr(), &(-32 * each)) };
-                assert_eq!(lanes(sum), [32 * (i32::from(byte) - 128) * each; 8], "byte {byte}");
+                unsafe { Avx2::<false>::dot_128(&mut sums, &u, &[q.as_ptr()], &[&(-32 * each)]) };
+                assert_eq!(lanes(sums[0]), [32 * (i32::from(byte) - 128) * each; 8], "byte {byte}");
             }
         }
     }

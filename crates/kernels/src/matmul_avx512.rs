@@ -63,19 +63,30 @@ impl Simd for Avx512 {
         unsafe { _mm512_sll_epi32(_mm512_set1_epi32(p.read()), _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    unsafe fn dot(init: __m512i, u: &[__m512i], _bits: u32, q: *const i8) -> __m512i {
-        // One chain of sums: the blocks of other rows, and the next blocks, fill the gaps.
-        let mut sum = init;
+    unsafe fn dot<const M: usize>(sums: &mut [__m512i; M], u: &[__m512i], _bits: u32, q: &[*const i8; M]) {
+        // The rows take turns, so that neighbouring products are independent of each other: the scheduler is not filled with
+        // waiting ones.
         for (j, u) in u.iter().enumerate() {
-            // SAFETY: see above; `q` is 4 * u.len() long.
-            sum = unsafe { _mm512_dpbusd_epi32(sum, *u, quad(q.add(4 * j))) };
+            for (sum, q) in sums.iter_mut().zip(q) {
+                // SAFETY: see above; `q` is 4 * u.len() long.
+                *sum = unsafe { _mm512_dpbusd_epi32(*sum, *u, quad(q.add(4 * j))) };
+            }
         }
-        sum
     }
     #[inline(always)]
-    unsafe fn dot_128(u: &[__m512i; 8], q: *const i8, neg_sum: *const i32) -> __m512i {
+    unsafe fn dot_128<const M: usize>(
+        sums: &mut [__m512i; M],
+        u: &[__m512i; 8],
+        q: &[*const i8; M],
+        neg_sum: &[*const i32; M],
+    ) {
         // SAFETY: see above. No saturation: dpbusd adds 4 products of 16 bits in 32.
-        unsafe { Self::dot(Self::int_splat_shl(neg_sum, 7), u, 8, q) }
+        unsafe {
+            for (sum, neg) in sums.iter_mut().zip(neg_sum) {
+                *sum = Self::int_splat_shl(*neg, 7);
+            }
+            Self::dot(sums, u, 8, q);
+        }
     }
     #[inline(always)]
     unsafe fn to_float(i: __m512i) -> __m512 {
@@ -151,5 +162,10 @@ impl Simd for Avx512 {
     unsafe fn prefetch(p: *const u8) {
         // SAFETY: see above.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch_far(p: *const u8) {
+        // SAFETY: see above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 }

@@ -52,15 +52,27 @@ impl Simd for Scalar {
         unsafe { p.read() << n }
     }
     #[inline(always)]
-    unsafe fn dot(init: i32, u: &[[u8; 4]], _bits: u32, q: *const i8) -> i32 {
-        // SAFETY: `q` is 4 * u.len() long.
-        let q = unsafe { std::slice::from_raw_parts(q, 4 * u.len()) };
-        u.as_flattened().iter().zip(q).fold(init, |sum, (u, q)| sum + i32::from(*u) * i32::from(*q))
+    unsafe fn dot<const M: usize>(sums: &mut [i32; M], u: &[[u8; 4]], _bits: u32, q: &[*const i8; M]) {
+        for (sum, q) in sums.iter_mut().zip(q) {
+            // SAFETY: `q` is 4 * u.len() long.
+            let q = unsafe { std::slice::from_raw_parts(*q, 4 * u.len()) };
+            *sum = u.as_flattened().iter().zip(q).fold(*sum, |sum, (u, q)| sum + i32::from(*u) * i32::from(*q));
+        }
     }
     #[inline(always)]
-    unsafe fn dot_128(u: &[[u8; 4]; 8], q: *const i8, neg_sum: *const i32) -> i32 {
+    unsafe fn dot_128<const M: usize>(
+        sums: &mut [i32; M],
+        u: &[[u8; 4]; 8],
+        q: &[*const i8; M],
+        neg_sum: &[*const i32; M],
+    ) {
         // SAFETY: the caller's.
-        unsafe { Self::dot(neg_sum.read() << 7, u, 8, q) }
+        unsafe {
+            for (sum, neg) in sums.iter_mut().zip(neg_sum) {
+                *sum = neg.read() << 7;
+            }
+            Self::dot(sums, u, 8, q);
+        }
     }
     #[inline(always)]
     unsafe fn to_float(i: i32) -> f32 {
@@ -124,4 +136,6 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
+    #[inline(always)]
+    unsafe fn prefetch_far(_: *const u8) {}
 }

@@ -7,9 +7,11 @@ use crate::activations::{BLOCK, BlockPtrs};
 use crate::panel_layout::{FloatLayout, Layout, PANEL, Shape};
 use crate::simd::Simd;
 
-/// Distance of the prefetch in the stream of weights, in bytes. The hardware's own prefetch stays too close to reach the
-/// memory's speed; much further, and lines leave the first-level cache before they are used.
-const AHEAD: usize = 2560;
+/// Distances of the prefetches in the stream of weights, in bytes: into the first-level cache, and from memory into the second.
+/// The hardware's own prefetch stays too close to reach the memory's speed; lines that come into the first level much earlier leave it
+/// before they are used, and one distance alone leaves it idle where the stream begins or another matrix is next.
+pub(crate) const AHEAD: usize = 2560;
+pub(crate) const FAR_AHEAD: usize = 16 << 10;
 
 /// A panel and the rows that meet it.
 #[derive(Clone, Copy)]
@@ -56,6 +58,21 @@ impl Tile {
     }
 }
 
+/// Asks for what lies ahead of the `bytes` at `at`, so that every line of the stream is asked for once a level.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn fetch_ahead<S: Simd>(at: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch takes any address; the instruction set is the caller's.
+        unsafe {
+            S::prefetch(at.wrapping_add(AHEAD + line));
+            S::prefetch_far(at.wrapping_add(FAR_AHEAD + line));
+        }
+    }
+}
+
 /// A tile of `M` rows by a panel of an integer format.
 ///
 /// # Safety
@@ -74,23 +91,16 @@ pub(crate) unsafe fn integer_tile<S: Simd, L: Layout, const M: usize>(t: Tile) {
             let group = t.panel.add(g * group_bytes);
             let head = L::head::<S>(group, t.lane);
             if t.prefetch {
-                for line in 0..L::HEAD / 64 {
-                    S::prefetch(group.wrapping_add(AHEAD + 64 * line));
-                }
+                fetch_ahead::<S>(group, L::HEAD);
             }
             for i in 0..L::GROUP {
                 let at = group.add(L::HEAD + i * L::BLOCK);
                 if t.prefetch {
-                    for line in 0..L::BLOCK.div_ceil(64) {
-                        S::prefetch(at.wrapping_add(AHEAD + 64 * line));
-                    }
+                    fetch_ahead::<S>(at, L::BLOCK);
                 }
                 let u = L::unpack::<S>(at, t.lane);
                 let c = L::scales::<S>(head, at, t.lane);
-                let b = g * L::GROUP + i;
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    *acc = fold::<S, L>(*acc, &u, c, t.x, r * blocks + b);
-                }
+                fold::<S, L, M>(&mut acc, &u, c, t.x, g * L::GROUP + i, blocks);
             }
         }
         for (r, acc) in acc.iter().enumerate() {
@@ -99,45 +109,78 @@ pub(crate) unsafe fn integer_tile<S: Simd, L: Layout, const M: usize>(t: Tile) {
     }
 }
 
-/// `acc` plus the product of an unpacked block with block `b` of the rows.
+/// Adds the products of an unpacked block with block `b` of the rows, which are `blocks` apart, to their accumulators.
 ///
 /// # Safety
 /// As [`integer_tile`].
 #[inline(always)]
-unsafe fn fold<S: Simd, L: Layout>(acc: S::F, u: &[S::B; 8], c: [S::F; 4], x: BlockPtrs, b: usize) -> S::F {
+unsafe fn fold<S: Simd, L: Layout, const M: usize>(
+    acc: &mut [S::F; M],
+    u: &[S::B; 8],
+    c: [S::F; 4],
+    x: BlockPtrs,
+    b: usize,
+    blocks: usize,
+) {
     // SAFETY: `b` is a block of the tile's rows, of which every array of `x` has an entry.
     unsafe {
-        let q = x.q.add(b * BLOCK);
-        let s = S::splat(x.scale.add(b));
+        // Loops and no closures over vectors: what is not inlined would pass them through memory.
+        let at = |r: usize| r * blocks + b;
+        let mut q = [x.q; M];
+        for (r, q) in q.iter_mut().enumerate() {
+            *q = q.add(at(r) * BLOCK);
+        }
+        let mut first = [S::int_zero(); M];
+        let mut second = [S::int_zero(); M];
         match L::SHAPE {
+            Shape::Offset(_) if L::BITS == 8 => {
+                let mut neg = [x.neg_sum; M];
+                for (r, neg) in neg.iter_mut().enumerate() {
+                    *neg = neg.add(at(r));
+                }
+                S::dot_128(&mut first, u, &q, &neg);
+            }
             Shape::Offset(shift) => {
-                let sum = if L::BITS == 8 {
-                    S::dot_128(u, q, x.neg_sum.add(b))
-                } else {
-                    S::dot(S::int_splat_shl(x.neg_sum.add(b), shift), u, L::BITS, q)
-                };
-                S::fma(S::to_float(sum), S::mul(c[0], s), acc)
+                for (r, first) in first.iter_mut().enumerate() {
+                    *first = S::int_splat_shl(x.neg_sum.add(at(r)), shift);
+                }
+                S::dot(&mut first, u, L::BITS, &q);
             }
-            Shape::Minimum => {
-                let sum = S::dot(S::int_zero(), u, L::BITS, q);
-                let acc = S::fma(S::to_float(sum), S::mul(c[0], s), acc);
-                S::fma(c[1], S::splat(x.sum.add(b)), acc)
+            Shape::Minimum => S::dot(&mut first, u, L::BITS, &q),
+            Shape::HalvesOffset(_) | Shape::HalvesMinimum => {
+                if let Shape::HalvesOffset(shift) = L::SHAPE {
+                    for r in 0..M {
+                        let neg = x.neg_half.add(at(r)).cast::<i32>();
+                        first[r] = S::int_splat_shl(neg, shift);
+                        second[r] = S::int_splat_shl(neg.add(1), shift);
+                    }
+                }
+                S::dot(&mut first, &u[..4], L::BITS, &q);
+                for q in &mut q {
+                    *q = q.add(16);
+                }
+                S::dot(&mut second, &u[4..], L::BITS, &q);
             }
-            Shape::HalvesOffset(shift) => {
-                let neg = x.neg_half.add(b).cast::<i32>();
-                let first = S::dot(S::int_splat_shl(neg, shift), &u[..4], L::BITS, q);
-                let second = S::dot(S::int_splat_shl(neg.add(1), shift), &u[4..], L::BITS, q.add(16));
-                let sum = S::fma(S::to_float(second), c[1], S::mul(S::to_float(first), c[0]));
-                S::fma(sum, s, acc)
-            }
-            Shape::HalvesMinimum => {
-                let first = S::dot(S::int_zero(), &u[..4], L::BITS, q);
-                let second = S::dot(S::int_zero(), &u[4..], L::BITS, q.add(16));
-                let sum = S::fma(S::to_float(second), c[1], S::mul(S::to_float(first), c[0]));
-                let half_sum = x.half_sum.add(b).cast::<f32>();
-                let acc = S::fma(sum, s, acc);
-                let acc = S::fma(c[2], S::splat(half_sum), acc);
-                S::fma(c[3], S::splat(half_sum.add(1)), acc)
+        }
+        for (r, acc) in acc.iter_mut().enumerate() {
+            let s = S::splat(x.scale.add(at(r)));
+            match L::SHAPE {
+                Shape::Offset(_) => *acc = S::fma(S::to_float(first[r]), S::mul(c[0], s), *acc),
+                Shape::Minimum => {
+                    let products = S::fma(S::to_float(first[r]), S::mul(c[0], s), *acc);
+                    *acc = S::fma(c[1], S::splat(x.sum.add(at(r))), products);
+                }
+                Shape::HalvesOffset(_) => {
+                    let sum = S::fma(S::to_float(second[r]), c[1], S::mul(S::to_float(first[r]), c[0]));
+                    *acc = S::fma(sum, s, *acc);
+                }
+                Shape::HalvesMinimum => {
+                    let sum = S::fma(S::to_float(second[r]), c[1], S::mul(S::to_float(first[r]), c[0]));
+                    let half_sum = x.half_sum.add(at(r)).cast::<f32>();
+                    let products = S::fma(sum, s, *acc);
+                    let products = S::fma(c[2], S::splat(half_sum), products);
+                    *acc = S::fma(c[3], S::splat(half_sum.add(1)), products);
+                }
             }
         }
     }
@@ -160,9 +203,7 @@ pub(crate) unsafe fn float_tile<S: Simd, W: FloatLayout, const M: usize>(t: Tile
             let p = if cfg!(feature = "broken-invariance") && t.backwards { pairs - 1 - p } else { p };
             let at = t.panel.add(2 * p * step);
             if t.prefetch {
-                for line in 0..2 * step / 64 {
-                    S::prefetch(at.wrapping_add(AHEAD + 64 * line));
-                }
+                fetch_ahead::<S>(at, 2 * step);
             }
             let w0 = W::load::<S>(at.add(t.lane * W::BYTES));
             let w1 = W::load::<S>(at.add(step + t.lane * W::BYTES));

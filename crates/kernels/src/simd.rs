@@ -31,12 +31,17 @@ pub(crate) trait Simd: Copy {
     unsafe fn int_zero() -> Self::I;
     /// `*p << n` in every lane.
     unsafe fn int_splat_shl(p: *const i32, n: u32) -> Self::I;
-    /// `init + sum over j, t of u[j][4 * lane + t] * q[4 * j + t]`. The `u` are below `1 << bits`, `bits <= 6`, and |q| <= 127;
-    /// there are 4 or 8 vectors, and `q` is `4 * u.len()` long. Exact.
-    unsafe fn dot(init: Self::I, u: &[Self::B], bits: u32, q: *const i8) -> Self::I;
-    /// `sum over j, t of (u[j][4 * lane + t] - 128) * q[4 * j + t]` for 8 vectors of any bytes; `*neg_sum` is minus the sum
-    /// of q. Exact.
-    unsafe fn dot_128(u: &[Self::B; 8], q: *const i8, neg_sum: *const i32) -> Self::I;
+    /// For each row r: `sums[r] += sum over j, t of u[j][4 * lane + t] * q[r][4 * j + t]`. The `u` are below `1 << bits`,
+    /// `bits <= 6`, and |q| <= 127; there are 4 or 8 vectors, and each of `q` is `4 * u.len()` long. Exact.
+    unsafe fn dot<const M: usize>(sums: &mut [Self::I; M], u: &[Self::B], bits: u32, q: &[*const i8; M]);
+    /// For each row r: `sums[r] = sum over j, t of (u[j][4 * lane + t] - 128) * q[r][4 * j + t]` for 8 vectors of any bytes;
+    /// `*neg_sum[r]` is minus the sum of `q[r]`. Exact.
+    unsafe fn dot_128<const M: usize>(
+        sums: &mut [Self::I; M],
+        u: &[Self::B; 8],
+        q: &[*const i8; M],
+        neg_sum: &[*const i32; M],
+    );
     /// Nearest floats.
     unsafe fn to_float(i: Self::I) -> Self::F;
 
@@ -63,4 +68,6 @@ pub(crate) trait Simd: Copy {
     unsafe fn store(p: *mut f32, v: Self::F);
     /// Asks for the cache line at `p`, which may be any address.
     unsafe fn prefetch(p: *const u8);
+    /// Asks for the line at `p` to come as near as the second-level cache.
+    unsafe fn prefetch_far(p: *const u8);
 }

@@ -1,9 +1,12 @@
 //! The worker team: persistent threads that share the parts of one job at a time.
 //!
-//! A job is published in one atomic word, (epoch, parts left). A thread claims a part by lowering that word, so a claim
-//! made for a job that is over cannot succeed: the epoch has moved on. Parts go to whoever is free; with another process
-//! on a core, the threads that run take over the parts of the one that does not. Results must not depend on who runs what,
-//! and do not, as a part writes its own output only.
+//! Each thread has a share of a job's parts, a run of neighbours that it takes from the front: what lies together in memory is
+//! read by one thread, in order, and what it fetches ahead is its own. Who has done his share takes parts from the back of
+//! others': with another process on a core, the threads that run take over the parts of the one that does not. Results must
+//! not depend on who runs what, and do not, as a part writes its own output only.
+//!
+//! A share is one atomic word, (epoch, first part left, end). A thread claims a part by changing that word, so a claim made for
+//! a job that is over cannot succeed: the epoch has moved on.
 //!
 //! Idle workers spin for a few microseconds, then yield, then sleep. The caller, when it waits for the last parts, does the
 //! same. So a busy core costs its share of time and no more.
@@ -11,13 +14,12 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Low bits of the state: parts that nobody has claimed. The bits above count jobs.
-const PARTS_BITS: u32 = 24;
-const PARTS_MASK: u64 = (1 << PARTS_BITS) - 1;
+/// Most parts of a job; more are run as several jobs.
+const MOST_PARTS: usize = u16::MAX as usize;
 
 /// Turns of the busy loop before yielding: a few microseconds.
 const SPINS: u32 = 150;
@@ -35,9 +37,20 @@ struct Job<'a> {
     f: &'a (dyn Fn(usize) + Sync),
 }
 
+/// The parts of a job that nobody has claimed, of those that are one thread's to begin with. On a cache line of its own.
+#[repr(align(64))]
+struct Share(AtomicU64); // epoch << 32 | first << 16 | end, counted from the share's first part
+
+impl Share {
+    fn set(&self, epoch: u32, parts: usize) {
+        self.0.store(u64::from(epoch) << 32 | parts as u64, Ordering::Release);
+    }
+}
+
 struct Shared {
-    /// `epoch << PARTS_BITS | parts left`.
-    state: AtomicU64,
+    shares: Box<[Share]>, // (thread); the caller's first
+    /// Counts jobs. Changed when a job's shares are all there.
+    epoch: AtomicU32,
     /// The job of the present epoch. Valid for a thread that has claimed one of its parts and not yet reported it.
     job: AtomicPtr<Job<'static>>,
     /// Parts that have not been reported as finished.
@@ -69,7 +82,8 @@ impl Team {
     /// A team of `threads` threads, the caller included; 0 counts as 1. Where the system refuses a thread, the team is smaller.
     pub fn new(threads: usize) -> Team {
         let shared = Arc::new(Shared {
-            state: AtomicU64::new(0),
+            shares: (0..threads.max(1)).map(|_| Share(AtomicU64::new(0))).collect(),
+            epoch: AtomicU32::new(0),
             job: AtomicPtr::new(std::ptr::null_mut()),
             pending: AtomicUsize::new(0),
             sleeping: AtomicUsize::new(0),
@@ -83,7 +97,7 @@ impl Team {
         let mut workers = Vec::new();
         for i in 1..threads {
             let shared = Arc::clone(&shared);
-            match std::thread::Builder::new().name(format!("selfspec-{i}")).spawn(move || shared.serve()) {
+            match std::thread::Builder::new().name(format!("selfspec-{i}")).spawn(move || shared.serve(i)) {
                 Ok(worker) => workers.push(worker),
                 Err(_) => break,
             }
@@ -111,7 +125,7 @@ impl Team {
         let _turn = relock(&self.turn);
         let mut first = 0;
         while first < parts {
-            let some = (parts - first).min(PARTS_MASK as usize);
+            let some = (parts - first).min(MOST_PARTS);
             self.run_some(some, &|part| f(first + part));
             first += some;
         }
@@ -123,14 +137,18 @@ impl Team {
         // The lifetime ends here as far as the compiler knows; `finish` below returns only when no thread uses the job.
         shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
         shared.pending.store(parts, Ordering::Relaxed);
-        let epoch = (shared.state.load(Ordering::Relaxed) >> PARTS_BITS).wrapping_add(1);
+        let epoch = shared.epoch.load(Ordering::Relaxed).wrapping_add(1);
+        let threads = shared.shares.len();
+        for (i, share) in shared.shares.iter().enumerate() {
+            share.set(epoch, parts * (i + 1) / threads - parts * i / threads);
+        }
         // SeqCst with the load of `sleeping`: either we see the sleeper, or it sees the job.
-        shared.state.store(epoch << PARTS_BITS | parts as u64, Ordering::SeqCst);
+        shared.epoch.store(epoch, Ordering::SeqCst);
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
             let _held = relock(&shared.lock);
             shared.work_came.notify_all();
         }
-        shared.work();
+        shared.work(0);
         shared.finish();
         if let Some(payload) = relock(&shared.panic).take() {
             resume_unwind(payload);
@@ -177,11 +195,14 @@ impl std::fmt::Debug for Team {
 }
 
 impl Shared {
-    /// A worker's life.
-    fn serve(&self) {
-        let mut idle = 0;
+    /// The life of worker `me`.
+    fn serve(&self, me: usize) {
+        let (mut idle, mut seen) = (0, 0);
         while !self.closing.load(Ordering::Relaxed) {
-            if self.work() {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch != seen {
+                seen = epoch;
+                self.work(me);
                 idle = 0;
                 continue;
             }
@@ -191,49 +212,30 @@ impl Shared {
             } else if idle <= SPINS + YIELDS {
                 std::thread::yield_now();
             } else {
-                self.sleep();
+                self.sleep(seen);
                 idle = 0;
             }
         }
     }
 
-    fn has_work(&self) -> bool {
-        self.state.load(Ordering::SeqCst) & PARTS_MASK != 0
-    }
-
-    /// Sleeps until a job comes or the team closes.
-    fn sleep(&self) {
+    /// Sleeps until a job comes after that of epoch `seen`, or the team closes.
+    fn sleep(&self, seen: u32) {
         let mut held = relock(&self.lock);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
-        while !self.has_work() && !self.closing.load(Ordering::SeqCst) {
+        while self.epoch.load(Ordering::SeqCst) == seen && !self.closing.load(Ordering::SeqCst) {
             held = self.work_came.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Claims and runs parts of the present job until none is left. Whether there was any.
-    fn work(&self) -> bool {
+    /// Claims and runs parts of the present job until none is left: those of thread `me`'s own share, then others'.
+    fn work(&self, me: usize) {
+        let threads = self.shares.len();
         let mut done = 0;
-        loop {
-            let state = self.state.load(Ordering::Acquire);
-            if state & PARTS_MASK == 0 {
-                break;
+        for share in (me..threads).chain(0..me) {
+            while self.claim_and_run(share, share == me) {
+                done += 1;
             }
-            let job = self.job.load(Ordering::Relaxed);
-            if self.state.compare_exchange_weak(state, state - 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                continue;
-            }
-            // SAFETY: the exchange succeeded, so the epoch whose job we loaded still had an unclaimed part, now ours. Its caller
-            // waits in `finish` until we report it, so the job is alive.
-            let job = unsafe { &*job };
-            let part = job.parts - (state & PARTS_MASK) as usize;
-            IN_PART.set(true);
-            let result = catch_unwind(AssertUnwindSafe(|| (job.f)(part)));
-            IN_PART.set(false);
-            if let Err(payload) = result {
-                relock(&self.panic).get_or_insert(payload);
-            }
-            done += 1;
         }
         if done > 0
             && self.pending.fetch_sub(done, Ordering::SeqCst) == done
@@ -242,7 +244,34 @@ impl Shared {
             let _held = relock(&self.lock);
             self.work_done.notify_all();
         }
-        done > 0
+    }
+
+    /// Claims one part of a share, its first or its last, and runs it. Whether there was one.
+    fn claim_and_run(&self, share: usize, front: bool) -> bool {
+        let word = &self.shares[share].0;
+        let (job, at) = loop {
+            let state = word.load(Ordering::Acquire);
+            let (first, end) = (state >> 16 & 0xffff, state & 0xffff);
+            if first == end {
+                return false;
+            }
+            let job = self.job.load(Ordering::Relaxed);
+            let (claimed, next) = if front { (first, state + (1 << 16)) } else { (end - 1, state - 1) };
+            if word.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                break (job, claimed as usize);
+            }
+        };
+        // SAFETY: the exchange succeeded, so the epoch whose job we loaded still had an unclaimed part, now ours. Its caller
+        // waits in `finish` until we report it, so the job is alive.
+        let job = unsafe { &*job };
+        let part = job.parts * share / self.shares.len() + at;
+        IN_PART.set(true);
+        let result = catch_unwind(AssertUnwindSafe(|| (job.f)(part)));
+        IN_PART.set(false);
+        if let Err(payload) = result {
+            relock(&self.panic).get_or_insert(payload);
+        }
+        true
     }
 
     /// Waits until all parts of the job have been reported.

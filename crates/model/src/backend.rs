@@ -16,6 +16,7 @@
 //! before it, never on the other rows of the step, their order, the number of threads, or how the K and V got there.
 
 use crate::plan::LayerPlan;
+use crate::profile::Profiler;
 
 /// Index of a token in the vocabulary.
 pub type TokenId = u32;
@@ -201,4 +202,8 @@ pub trait Backend: Send {
     /// # Errors
     /// Every fault that [`BackendError`] names.
     fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError>;
+    /// What times the parts of its steps, if it has such a thing.
+    fn profiler(&mut self) -> Option<&mut Profiler> {
+        None
+    }
 }

@@ -9,6 +9,7 @@ use crate::error::ModelError;
 use crate::forward::{Pass, Scratch};
 use crate::model::Model;
 use crate::pages::PageTable;
+use crate::profile::Profiler;
 use crate::rope::Rope;
 use crate::sequence::Sequence;
 
@@ -37,6 +38,7 @@ pub struct CpuBackend {
     rope: Rope,
     local_rope: Option<Rope>,
     scratch: Scratch,
+    profiler: Profiler,
 }
 
 impl CpuBackend {
@@ -62,6 +64,7 @@ impl CpuBackend {
             rope: model.rope.clone(),
             local_rope: model.local_rope.clone(),
             scratch: Scratch::default(),
+            profiler: Profiler::default(),
             model,
         })
     }
@@ -266,8 +269,13 @@ impl Backend for CpuBackend {
             rope: &mut self.rope,
             local_rope: &mut self.local_rope,
             scratch: &mut self.scratch,
+            profiler: &mut self.profiler,
         }
         .run(rows, out);
         Ok(())
+    }
+
+    fn profiler(&mut self) -> Option<&mut Profiler> {
+        Some(&mut self.profiler)
     }
 }

@@ -4,6 +4,7 @@ use selfspec_kernels::{AttentionRow, Compute, Input, KvPages, MatmulJob, PAGE_PO
 
 use crate::backend::{Enter, Row, StepOutput};
 use crate::model::{Layer, Model};
+use crate::profile::{Part, Profiler};
 use crate::rope::Rope;
 use crate::sequence::Sequence;
 
@@ -34,6 +35,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) rope: &'a mut Rope,
     pub(crate) local_rope: &'a mut Option<Rope>,
     pub(crate) scratch: &'a mut Scratch,
+    pub(crate) profiler: &'a mut Profiler,
 }
 
 impl Pass<'_> {
@@ -41,6 +43,7 @@ impl Pass<'_> {
     pub(crate) fn run(&mut self, rows: &[Row], out: &mut StepOutput) {
         let n_layers = self.model.config.n_layers;
         let mut layer_rows = 0;
+        self.profiler.begin();
         self.enter(rows);
         self.scratch.was_active.clear();
         for l in 0..n_layers {
@@ -61,9 +64,11 @@ impl Pass<'_> {
                 scratch.was_active.clone_from(&scratch.active);
             }
             layer_rows += scratch.active.len() as u64;
+            self.profiler.lap(Part::Enter);
             self.layer(l, rows);
         }
         self.keep(rows, n_layers);
+        self.profiler.lap(Part::Enter);
         self.leave(rows, out);
         out.layer_rows = layer_rows;
     }
@@ -116,21 +121,28 @@ impl Pass<'_> {
         grow(&mut s.out, m * c.dim);
         self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
         let post_norm = weights.post_attention_norm.as_deref().map(|w| (w, eps));
+        self.profiler.lap(Part::AttentionOutput);
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
+        self.profiler.lap(Part::Add);
 
         // The gated feed-forward layer.
         let int8 = wants_int8(&[&weights.gate, &weights.up]);
         self.compute.norm(&s.hidden, c.dim, &s.active, &weights.ffn_norm, eps, int8, &mut s.input);
+        self.profiler.lap(Part::Norm);
         grow(&mut s.gate, m * c.ffn_dim);
         grow(&mut s.up, m * c.ffn_dim);
         let (gate, up) = (&mut s.gate[..m * c.ffn_dim], &mut s.up[..m * c.ffn_dim]);
         let mut jobs = [MatmulJob { w: &weights.gate, out: gate }, MatmulJob { w: &weights.up, out: up }];
         self.compute.matmul(&s.input, &mut jobs);
+        self.profiler.lap(Part::GateUp);
         let (gate, up) = (&s.gate[..m * c.ffn_dim], &s.up[..m * c.ffn_dim]);
         self.compute.gate(c.gate, gate, up, c.ffn_dim, wants_int8(&[&weights.down]), &mut s.input);
+        self.profiler.lap(Part::Gate);
         self.compute.matmul(&s.input, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
+        self.profiler.lap(Part::Down);
         let post_norm = weights.post_ffn_norm.as_deref().map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
+        self.profiler.lap(Part::Add);
     }
 
     /// Projects the active rows to q, k and v, rotates q and k, and writes k and v into the cache.
@@ -141,6 +153,7 @@ impl Pass<'_> {
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
         let int8 = wants_int8(&[&weights.query, &weights.key, &weights.value]);
         self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, int8, &mut s.input);
+        self.profiler.lap(Part::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
         grow(&mut s.value, m * kv_dim);
@@ -155,6 +168,7 @@ impl Pass<'_> {
                 MatmulJob { w: &weights.value, out: value },
             ],
         );
+        self.profiler.lap(Part::QueryKeyValue);
         let rope = match self.local_rope {
             Some(local) if weights.local => local.rows(),
             _ => self.rope.rows(),
@@ -182,11 +196,13 @@ impl Pass<'_> {
                 value.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
             }
         }
+        self.profiler.lap(Part::Heads);
         for ((i, key), value) in s.active.iter().zip(s.key.chunks_exact(kv_dim)).zip(s.value.chunks_exact(kv_dim)) {
             let row = &rows[*i];
             let page = live(self.sequences, row).pages[row.pos / PAGE_POSITIONS];
-            self.kv.write(l, page, row.pos % PAGE_POSITIONS, key, value);
+            self.compute.write_kv(self.kv, l, page, row.pos % PAGE_POSITIONS, key, value);
         }
+        self.profiler.lap(Part::CacheWrite);
     }
 
     /// Attention of the active rows over the cache, their own positions included.
@@ -203,6 +219,7 @@ impl Pass<'_> {
         let (query, attended) = (&s.query[..q_len], &mut s.attended[..q_len]);
         self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, None, attended);
         s.attention_rows = recycled(attention_rows);
+        self.profiler.lap(Part::Attention);
     }
 
     /// The final norm and the head, for the rows that want logits.
@@ -218,7 +235,9 @@ impl Pass<'_> {
         }
         let int8 = wants_int8(&[head]);
         self.compute.norm(&s.hidden, c.dim, &s.active, &self.model.output_norm, c.norm_eps, int8, &mut s.input);
+        self.profiler.lap(Part::Norm);
         self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: logits }]);
+        self.profiler.lap(Part::Head);
     }
 }
 

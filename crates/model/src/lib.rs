@@ -13,6 +13,7 @@ mod forward;
 mod model;
 mod names;
 mod pages;
+mod profile;
 mod rope;
 mod sequence;
 
@@ -22,3 +23,4 @@ pub use cpu::{CpuBackend, CpuOptions};
 pub use error::ModelError;
 pub use model::Model;
 pub use plan::{LayerPlan, PlanError};
+pub use profile::{Part, PartSeconds, Profiler};

@@ -1,0 +1,132 @@
+//! Where the time of a step goes, by part of the forward pass.
+
+use std::time::Instant;
+
+/// A part of the forward pass. A step's time is the sum over its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Embeddings and kept states into the residual stream, rotary angles, bookkeeping between layers.
+    Enter,
+    /// The norms before the matrix products, and quantising what they read.
+    Norm,
+    /// The q, k and v projections.
+    QueryKeyValue,
+    /// Biases, head norms and rotary embedding.
+    Heads,
+    /// K and V into the cache.
+    CacheWrite,
+    /// Attention over the cache.
+    Attention,
+    /// Quantising attention's output, and its projection.
+    AttentionOutput,
+    /// The gate and up projections.
+    GateUp,
+    /// The gated activation, and quantising it.
+    Gate,
+    /// The down projection.
+    Down,
+    /// Sums into the residual stream, post-norms included.
+    Add,
+    /// The head: one logit for each token of the vocabulary.
+    Head,
+}
+
+impl Part {
+    /// All parts, in the order of a step.
+    pub const ALL: [Part; 12] = [
+        Part::Enter,
+        Part::Norm,
+        Part::QueryKeyValue,
+        Part::Heads,
+        Part::CacheWrite,
+        Part::Attention,
+        Part::AttentionOutput,
+        Part::GateUp,
+        Part::Gate,
+        Part::Down,
+        Part::Add,
+        Part::Head,
+    ];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Enter => "enter",
+            Part::Norm => "norm",
+            Part::QueryKeyValue => "qkv",
+            Part::Heads => "heads",
+            Part::CacheWrite => "kv write",
+            Part::Attention => "attention",
+            Part::AttentionOutput => "attention output",
+            Part::GateUp => "gate and up",
+            Part::Gate => "gate",
+            Part::Down => "down",
+            Part::Add => "add",
+            Part::Head => "head",
+        }
+    }
+}
+
+/// Seconds by part, in the order of [`Part::ALL`].
+pub type PartSeconds = [f64; Part::ALL.len()];
+
+/// Times the parts of a step while it is on. Off, it reads no clock.
+#[derive(Debug, Default)]
+pub struct Profiler {
+    last: Option<Instant>, // when the part before ended; `None`: off
+    seconds: PartSeconds,
+}
+
+impl Profiler {
+    /// Turns timing on or off, and forgets what was timed.
+    pub fn set_on(&mut self, on: bool) {
+        self.seconds = PartSeconds::default();
+        self.last = on.then(Instant::now);
+    }
+
+    /// The seconds since it was turned on or last asked, by part; starts anew.
+    pub fn take(&mut self) -> PartSeconds {
+        std::mem::take(&mut self.seconds)
+    }
+
+    /// A step begins: what came before it belongs to no part.
+    pub(crate) fn begin(&mut self) {
+        if let Some(last) = &mut self.last {
+            *last = Instant::now();
+        }
+    }
+
+    /// The time since the last lap was spent on `part`.
+    pub(crate) fn lap(&mut self, part: Part) {
+        if let Some(last) = &mut self.last {
+            let now = Instant::now();
+            self.seconds[part as usize] += now.duration_since(*last).as_secs_f64();
+            *last = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laps_add_up_while_on_and_are_nothing_while_off() {
+        assert!(Part::ALL.iter().enumerate().all(|(i, part)| *part as usize == i));
+        let mut profiler = Profiler::default();
+        profiler.begin();
+        profiler.lap(Part::Head);
+        assert_eq!(profiler.take(), PartSeconds::default());
+        profiler.set_on(true);
+        let started = Instant::now();
+        profiler.begin();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        profiler.lap(Part::Norm);
+        profiler.lap(Part::Head);
+        profiler.lap(Part::Norm);
+        let whole = started.elapsed().as_secs_f64();
+        let seconds = profiler.take();
+        assert!(seconds[Part::Norm as usize] >= 1e-3 && seconds.iter().sum::<f64>() <= whole);
+        assert_eq!(profiler.take(), PartSeconds::default());
+    }
+}
