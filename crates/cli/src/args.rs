@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// List the models in the cache
     Ls(LsArgs),
+    /// Remove models from the cache
+    Rm(RmArgs),
     /// Show what a model is: architecture, tensor types, memory
     Show(ShowArgs),
     /// Prove on this machine that speculation changes no token
@@ -264,6 +266,13 @@ pub(crate) struct LsArgs {
     /// Print a JSON array
     #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// Models, named as `selfspec ls` lists them
+    #[arg(value_name = "NAME", required = true, value_parser = parse::not_empty)]
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ mod progress;
 mod prompts;
 mod pull;
 mod request;
+mod rm;
 mod run;
 mod show;
 mod signals;
@@ -49,6 +50,7 @@ fn dispatch(command: &Command, ui: &Ui) -> anyhow::Result<()> {
         Command::Run(args) => run::run(args, ui),
         Command::Pull(args) => pull::run(args, ui),
         Command::Ls(args) => ls::run(args, ui),
+        Command::Rm(args) => rm::run(args, ui),
         Command::Show(args) => show::run(args, ui),
         Command::Verify(args) => verify::run(args, ui),
         Command::Bench(args) => bench::run(args, ui),

@@ -46,6 +46,14 @@ pub enum HubError {
         /// The cache.
         home: PathBuf,
     },
+    /// A model to remove of which the cache holds nothing.
+    #[error("`{name}` is not in the cache; it has {}", list(have))]
+    NothingCached {
+        /// The name.
+        name: String,
+        /// The models that are there.
+        have: Vec<String>,
+    },
     /// The disk is full.
     #[error("disk full while writing {}", path.display())]
     DiskFull {

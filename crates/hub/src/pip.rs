@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::cache::bytes_below;
 use crate::{Event, HubError, HubOptions, Progress};
 
 /// How often the growing download is measured.
@@ -112,7 +113,7 @@ fn run(
             break status;
         }
         std::thread::sleep(POLL);
-        progress.event(&Event::Bytes(size_of(dir)));
+        progress.event(&Event::Bytes(bytes_below(dir)));
     };
     let output = output.iter().collect::<Vec<_>>().join("\n");
     tracing::debug!("pip said: {output}");
@@ -160,19 +161,6 @@ fn shorten(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(LONGEST).chain("...".chars()).collect()
-}
-
-/// Bytes of all files below `dir`; what cannot be read counts as nothing, since pip moves files meanwhile.
-fn size_of(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    entries
-        .flatten()
-        .map(|e| match e.metadata() {
-            Ok(m) if m.is_dir() => size_of(&e.path()),
-            Ok(m) => m.len(),
-            Err(_) => 0,
-        })
-        .sum()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use selfspec_hub::{HubError, HubOptions, Kind, Silent, list, resolve, verify};
+use selfspec_hub::{HubError, HubOptions, Kind, Silent, list, remove, resolve, verify};
 use support::server::{Faults, Server};
 use support::{Bench, Recorder, files_below, read};
 
@@ -83,6 +83,37 @@ fn a_folder_of_safetensors_comes_with_config_tokenizer_and_every_shard() {
     assert_eq!(resolve("hf:org/repo", &offline, &Silent).expect("in the shared cache"), path);
     std::fs::remove_file(path.join("model-2.safetensors")).expect("a shard");
     assert!(matches!(resolve("hf:org/repo", &offline, &Silent), Err(HubError::Offline { .. })));
+}
+
+#[test]
+fn a_removed_model_is_gone_from_the_shared_cache_but_not_what_another_model_or_revision_uses() {
+    let bench = Bench::new();
+    let files: [(&str, &[u8]); 2] = [("a.gguf", b"GGUF a"), ("b.gguf", b"GGUF b")];
+    let server = Server::start("org/repo", &files, Faults::default());
+    let options = at(&bench, &server);
+    let a = resolve("hf:org/repo/a.gguf", &options, &Silent).expect("served");
+    let b = resolve("hf:org/repo/b.gguf", &options, &Silent).expect("served");
+    let other = a.parent().and_then(|p| p.parent()).expect("snapshots").join("other");
+    std::fs::create_dir(&other).expect("another revision");
+    let blob = std::fs::canonicalize(&a).expect("a blob");
+    std::os::unix::fs::symlink(&blob, other.join("a.gguf")).expect("a link");
+    assert_eq!(remove("hf:org/repo/a.gguf", &options, &Silent).expect("listed"), 0);
+    assert!(!a.exists() && blob.exists() && b.exists());
+    std::fs::remove_dir_all(&other).expect("another revision");
+
+    let same = HubOptions { home: bench.path("home"), ..options.clone() };
+    let manifests = std::fs::read_dir(same.home.join("manifests")).expect("a folder").flatten();
+    let manifest = manifests.map(|e| e.path()).next().expect("one");
+    let twin = read(&manifest);
+    std::fs::write(same.home.join("manifests/twin.json"), twin).expect("the same under another key");
+    assert_eq!(remove("hf:org/repo/b.gguf", &options, &Silent).expect("listed"), 0);
+    assert!(b.exists(), "another model uses it");
+    let freed = remove("hf:org/repo/b.gguf", &options, &Silent).expect("the twin");
+    assert_eq!(freed, 6);
+    assert!(!b.exists() && !b.parent().expect("its revision").exists());
+    assert_eq!(list(&options).expect("a readable cache"), []);
+    let left = files_below(&bench.path("hf"));
+    assert!(left.iter().filter(|f| f.contains("/blobs/")).count() <= 2, "{left:?}");
 }
 
 #[test]

