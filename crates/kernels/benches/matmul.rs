@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
-use selfspec_kernels::{Activations, Compute, Format, Input, Isa, MatmulJob, PanelMatrix, read_bandwidth};
+use selfspec_kernels::{Activations, Compute, Format, Inputs, Isa, MatmulJob, PanelMatrix, read_bandwidth};
 
 /// Matrices that share one input: shape (n, k) each.
 type Group = Vec<(usize, usize)>;
@@ -71,7 +71,7 @@ impl Pass {
                 }
                 let values: Vec<f32> = (0..rows * k).map(|i| ((i * 37) % 255) as f32 / 127.0 - 1.0).collect();
                 let mut x = Activations::new();
-                compute.load(&values, *k, group[0].wants() == Input::Int8, &mut x);
+                compute.load(&values, *k, Inputs::of(&[&group[0]]), &mut x);
                 inputs.push((rows, *k, x));
             }
         }

@@ -4,19 +4,23 @@
 //! with it. A block's bits depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an
 //! infinity gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
 
+use std::cell::RefCell;
+
+use crate::format::Inputs;
 use crate::isa::Isa;
-use crate::quantize::quantize_row;
+use crate::panel::PanelMatrix;
+use crate::quantize::{BlockOut, quantize_blocks};
 use crate::team::{SendPtr, Team};
 
 /// Values in a block.
 pub(crate) const BLOCK: usize = 32;
 
-/// Rows of floats, and on demand their 8-bit blocks. Reused from step to step: it grows and never shrinks.
-#[derive(Debug, Default)]
+/// Rows as floats, as 8-bit blocks, or as both. Reused from step to step: it grows and never shrinks.
+#[derive(Debug)]
 pub struct Activations {
     rows: usize,
     k: usize,
-    int8: bool,
+    inputs: Inputs,
     f32s: Vec<f32>,          // (row, k)
     q: Vec<i8>,              // (row, block, 32), zeros beyond k
     scale: Vec<f32>,         // (row, block)
@@ -32,22 +36,12 @@ pub(crate) struct Fill {
     pub(crate) rows: usize,
     /// Values in a row.
     pub(crate) k: usize,
-    /// Whether 8-bit blocks are wanted.
-    pub(crate) int8: bool,
+    /// The representations that are wanted.
+    pub(crate) inputs: Inputs,
     /// Values that one call of the closure makes: `k`, or a multiple of 32.
     pub(crate) chunk: usize,
     /// Values that are worth a part of their own on the team.
     pub(crate) grain: usize,
-}
-
-/// The 8-bit blocks of a run of values within one row.
-pub(crate) struct Blocks<'a> {
-    pub(crate) q: &'a mut [i8],
-    pub(crate) scale: &'a mut [f32],
-    pub(crate) sum: &'a mut [f32],
-    pub(crate) half_sum: &'a mut [[f32; 2]],
-    pub(crate) neg_sum: &'a mut [i32],
-    pub(crate) neg_half: &'a mut [[i32; 2]],
 }
 
 /// The 8-bit blocks of all rows, for the matrix kernels. Pointers to the first row; rows are `blocks` (of `q`: 32 `blocks`) apart.
@@ -61,16 +55,38 @@ pub(crate) struct BlockPtrs {
     pub(crate) neg_half: *const [i32; 2],
 }
 
+thread_local! {
+    /// Where rows are made that nobody wants as floats.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
 fn grow<T: Copy + Default>(v: &mut Vec<T>, len: usize) {
     if v.len() < len {
         v.resize(len, T::default());
     }
 }
 
+impl Default for Activations {
+    fn default() -> Self {
+        Activations::new()
+    }
+}
+
 impl Activations {
     /// No rows.
     pub fn new() -> Self {
-        Activations::default()
+        Activations {
+            rows: 0,
+            k: 0,
+            inputs: Inputs::BOTH,
+            f32s: Vec::new(),
+            q: Vec::new(),
+            scale: Vec::new(),
+            sum: Vec::new(),
+            half_sum: Vec::new(),
+            neg_sum: Vec::new(),
+            neg_half: Vec::new(),
+        }
     }
 
     /// Number of rows.
@@ -83,14 +99,21 @@ impl Activations {
         self.k
     }
 
-    /// Whether the rows are there as 8-bit blocks too.
-    pub fn has_int8(&self) -> bool {
-        self.int8
+    /// The representations that are there.
+    pub fn inputs(&self) -> Inputs {
+        self.inputs
     }
 
-    /// The rows as floats. Shape: (row, k).
+    /// The rows as floats. Shape: (row, k); empty if they are not there as such.
     pub fn f32_rows(&self) -> &[f32] {
-        &self.f32s[..self.rows * self.k]
+        if self.inputs.f32 { &self.f32s[..self.rows * self.k] } else { &[] }
+    }
+
+    /// # Panics
+    /// If these rows are no input of `w`.
+    pub(crate) fn check(&self, w: &PanelMatrix) {
+        assert_eq!(w.k(), self.k, "the matrix and its input differ in k");
+        assert!(self.inputs.has(w.wants()), "{w:?} wants {:?} rows", w.wants());
     }
 
     /// Blocks in a row, the last one padded with zeros if need be.
@@ -109,18 +132,14 @@ impl Activations {
         }
     }
 
-    /// Replaces the contents: calls `f(row, first, out)` to write the values `first..first + out.len()` of each row, then
-    /// quantises them while they are in cache. Calls are spread over the team; `out` holds old values when `f` is called.
-    ///
-    /// # Panics
-    /// If `chunk` is neither `k` nor a positive multiple of 32, or if `f` panics.
-    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, usize, &mut [f32]) + Sync) {
-        let Fill { rows, k, int8, chunk, grain } = shape;
-        assert!(chunk == k || (chunk > 0 && chunk.is_multiple_of(BLOCK)), "chunks hold whole blocks");
-        (self.rows, self.k, self.int8) = (rows, k, int8);
-        grow(&mut self.f32s, rows * k);
+    /// Makes room for `rows` rows of `k` values, and gives what writes them. The contents are old values until then.
+    pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: Inputs) -> Writer {
+        (self.rows, self.k, self.inputs) = (rows, k, inputs);
+        if inputs.f32 {
+            grow(&mut self.f32s, rows * k);
+        }
         let blocks = self.blocks();
-        if int8 {
+        if inputs.int8 {
             grow(&mut self.q, rows * blocks * BLOCK);
             grow(&mut self.scale, rows * blocks);
             grow(&mut self.sum, rows * blocks);
@@ -128,17 +147,34 @@ impl Activations {
             grow(&mut self.neg_sum, rows * blocks);
             grow(&mut self.neg_half, rows * blocks);
         }
+        Writer {
+            isa,
+            k,
+            blocks,
+            inputs,
+            f32s: SendPtr(self.f32s.as_mut_ptr()),
+            q: SendPtr(self.q.as_mut_ptr()),
+            scale: SendPtr(self.scale.as_mut_ptr()),
+            sum: SendPtr(self.sum.as_mut_ptr()),
+            half_sum: SendPtr(self.half_sum.as_mut_ptr()),
+            neg_sum: SendPtr(self.neg_sum.as_mut_ptr()),
+            neg_half: SendPtr(self.neg_half.as_mut_ptr()),
+        }
+    }
+
+    /// Replaces the contents: calls `f(row, first, out)` to write the values `first..first + out.len()` of each row, then
+    /// quantises them while they are in cache. Calls are spread over the team; `out` holds any values when `f` is called, which must not fill
+    /// activations itself.
+    ///
+    /// # Panics
+    /// If `chunk` is neither `k` nor a positive multiple of 32, or if `f` panics.
+    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, usize, &mut [f32]) + Sync) {
+        let Fill { rows, k, inputs, chunk, grain } = shape;
+        assert!(chunk == k || (chunk > 0 && chunk.is_multiple_of(BLOCK)), "chunks hold whole blocks");
+        let writer = self.prepare(isa, rows, k, inputs);
         if rows == 0 || k == 0 {
             return;
         }
-        let f32s = SendPtr(self.f32s.as_mut_ptr());
-        let q = SendPtr(self.q.as_mut_ptr());
-        let scale = SendPtr(self.scale.as_mut_ptr());
-        let sum = SendPtr(self.sum.as_mut_ptr());
-        let half_sum = SendPtr(self.half_sum.as_mut_ptr());
-        let neg_sum = SendPtr(self.neg_sum.as_mut_ptr());
-        let neg_half = SendPtr(self.neg_half.as_mut_ptr());
-
         let chunks = k.div_ceil(chunk);
         let items = rows * chunks;
         let per_part = grain.div_ceil(chunk).max(1);
@@ -146,28 +182,105 @@ impl Activations {
             for item in part * per_part..items.min((part + 1) * per_part) {
                 let (row, from) = (item / chunks, item % chunks * chunk);
                 let len = chunk.min(k - from);
-                // SAFETY: row < rows and from + len <= k, so the range lies in f32s; every item has its own, and `self` is
-                // borrowed until all parts have returned.
-                let out = unsafe { std::slice::from_raw_parts_mut(f32s.get().add(row * k + from), len) };
-                f(row, from, out);
-                if int8 {
-                    let (b0, n) = (row * blocks + from / BLOCK, len.div_ceil(BLOCK));
-                    // SAFETY: as above: `from` is a multiple of 32 (or 0), so blocks b0..b0 + n belong to this item alone and
-                    // end at most with the row's last block.
-                    let blocks = unsafe {
-                        Blocks {
-                            q: std::slice::from_raw_parts_mut(q.get().add(b0 * BLOCK), n * BLOCK),
-                            scale: std::slice::from_raw_parts_mut(scale.get().add(b0), n),
-                            sum: std::slice::from_raw_parts_mut(sum.get().add(b0), n),
-                            half_sum: std::slice::from_raw_parts_mut(half_sum.get().add(b0), n),
-                            neg_sum: std::slice::from_raw_parts_mut(neg_sum.get().add(b0), n),
-                            neg_half: std::slice::from_raw_parts_mut(neg_half.get().add(b0), n),
-                        }
-                    };
-                    quantize_row(isa, out, blocks);
+                // SAFETY: row < rows and from + len <= k; every item has its own range, `from` is a multiple of 32 (or 0), and
+                // `self` is borrowed until all parts have returned.
+                unsafe {
+                    if inputs.f32 {
+                        let out = writer.values(row, from, len);
+                        f(row, from, out);
+                        writer.quantize(row, from, out);
+                    } else {
+                        SCRATCH.with_borrow_mut(|out| {
+                            grow(out, len);
+                            f(row, from, &mut out[..len]);
+                            writer.quantize(row, from, &out[..len]);
+                        });
+                    }
                 }
             }
         });
+    }
+}
+
+/// Writes [`Activations`] from several threads, each its own ranges of values.
+pub(crate) struct Writer {
+    isa: Isa,
+    k: usize,
+    blocks: usize,
+    inputs: Inputs,
+    f32s: SendPtr<f32>,
+    q: SendPtr<i8>,
+    scale: SendPtr<f32>,
+    sum: SendPtr<f32>,
+    half_sum: SendPtr<[f32; 2]>,
+    neg_sum: SendPtr<i32>,
+    neg_half: SendPtr<[i32; 2]>,
+}
+
+impl Writer {
+    /// The floats `from..from + len` of `row`, to be written; only where there are floats.
+    ///
+    /// # Safety
+    /// The activations must be borrowed for as long as the writer is used, `row` be one of their rows and `from + len <= k`;
+    /// nobody else may use the range as long as the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn values(&self, row: usize, from: usize, len: usize) -> &mut [f32] {
+        // SAFETY: the range lies in the row; the rest is the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.f32s.get().add(row * self.k + from), len) }
+    }
+
+    /// Where block `b` of `row` goes.
+    fn block(&self, row: usize, b: usize) -> BlockOut {
+        BlockOut {
+            q: self.q.get(),
+            scale: self.scale.get(),
+            sum: self.sum.get(),
+            half_sum: self.half_sum.get(),
+            neg_sum: self.neg_sum.get(),
+            neg_half: self.neg_half.get(),
+        }
+        .skip(row * self.blocks + b)
+    }
+
+    /// Writes the 8-bit blocks of the values of `row` from `from` on, if the activations have blocks. The last one is padded with zeros
+    /// if need be.
+    ///
+    /// # Safety
+    /// As [`Writer::values`]; `from` must be a multiple of 32, and `values` end at one or at the row's end.
+    pub(crate) unsafe fn quantize(&self, row: usize, from: usize, values: &[f32]) {
+        if !self.inputs.int8 {
+            return;
+        }
+        let (whole, rest) = values.as_chunks::<BLOCK>();
+        let out = self.block(row, from / BLOCK);
+        // SAFETY: the blocks are the range's own, and end at most with the row's last block.
+        unsafe {
+            quantize_blocks(self.isa, whole.as_flattened().as_ptr(), whole.len(), out, 1);
+            if !rest.is_empty() {
+                let mut padded = [0f32; BLOCK];
+                padded[..rest.len()].copy_from_slice(rest);
+                quantize_blocks(self.isa, padded.as_ptr(), 1, out.skip(whole.len()), 1);
+            }
+        }
+    }
+
+    /// Writes one block of each of a few rows, `first_row` and on: values and 8-bit block. `values`: (row, 32), of which `len`
+    /// are written; `len` is 32, or less at the end of a row.
+    ///
+    /// # Safety
+    /// As [`Writer::quantize`] for each of the rows.
+    pub(crate) unsafe fn put_column(&self, first_row: usize, from: usize, len: usize, values: &[[f32; BLOCK]]) {
+        if self.inputs.f32 {
+            for (r, values) in values.iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe { self.values(first_row + r, from, len) }.copy_from_slice(&values[..len]);
+            }
+        }
+        if self.inputs.int8 {
+            let out = self.block(first_row, from / BLOCK);
+            // SAFETY: block `from / 32` of each row belongs to the caller's range.
+            unsafe { quantize_blocks(self.isa, values.as_flattened().as_ptr(), values.len(), out, self.blocks) };
+        }
     }
 }
 
@@ -180,7 +293,9 @@ mod tests {
         let team = Team::new(1);
         let mut x = Activations::new();
         let k = src.len();
-        x.fill(&team, isa, Fill { rows: 1, k, int8: true, chunk: k, grain: 1 }, |_, _, out| out.copy_from_slice(src));
+        x.fill(&team, isa, Fill { rows: 1, k, inputs: Inputs::BOTH, chunk: k, grain: 1 }, |_, _, out| {
+            out.copy_from_slice(src)
+        });
         let blocks = (0..x.blocks()).map(|b| {
             let [n0, n1] = x.neg_half[b].map(|n| n as u32);
             let [h0, h1] = x.half_sum[b].map(f32::to_bits);
@@ -244,7 +359,7 @@ mod tests {
         let src = noise(rows * k, 3);
         let mut whole = Activations::new();
         let fill = |x: &mut Activations, threads, chunk, grain| {
-            let shape = Fill { rows, k, int8: true, chunk, grain };
+            let shape = Fill { rows, k, inputs: Inputs::BOTH, chunk, grain };
             x.fill(&Team::new(threads), Isa::Scalar, shape, |row, from, out| {
                 out.copy_from_slice(&src[row * k + from..][..out.len()]);
             });

@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 
-use crate::attention_tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_tile};
+use crate::attention_tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_tile, tile_queries};
 use crate::compute::Compute;
 use crate::isa::Isa;
 use crate::kv::{KvPages, PAGE_POSITIONS};
@@ -32,6 +32,8 @@ const UNITS_PER_THREAD: usize = 4;
 const PARTIAL_BYTES: usize = 4 << 20;
 /// Multiply-adds below which the calling thread works alone: a fork-join would cost more than it saves.
 const SMALL: usize = 1 << 16;
+/// Values of states below which the calling thread merges them alone.
+const SMALL_MERGE: usize = 1 << 11;
 
 /// Consecutive rows of one sequence.
 #[derive(Clone, Copy)]
@@ -48,6 +50,7 @@ struct Plan {
     chunks: Vec<Chunk>,
     states: Vec<f32>,   // (query in the order of the units, partial_len), when blocks are shared out
     partials: Vec<f32>, // (query in the order of the units, block of the round, partial_len)
+    merges: Vec<(usize, usize, usize, usize)>, // (chunk, KV head, first query of these among all, first query of the unit among these)
 }
 
 thread_local! {
@@ -124,7 +127,7 @@ impl Call<'_> {
             softcap: self.softcap,
         };
         let (queries, start) = (self.queries(chunk), block * BLOCK);
-        let tiles = queries.div_ceil(TILE);
+        let tiles = queries.div_ceil(tile_queries(self.isa));
         for t in 0..tiles {
             let (first, end) = (queries * t / tiles, queries * (t + 1) / tiles);
             for i in first..end {
@@ -152,10 +155,7 @@ impl Call<'_> {
                 self.tiles(chunk, kv_head, block, |first, end, tile| {
                     let partials = &mut memory[..(end - first) * len];
                     run_tile(self.isa, end - first, tile, partials);
-                    let states = states[first * len..end * len].chunks_exact_mut(len);
-                    for (state, partial) in states.zip(partials.chunks_exact(len)) {
-                        merge(self.isa, state, partial);
-                    }
+                    merge(self.isa, len, &mut states[first * len..end * len], partials);
                 });
             }
             for (i, state) in states.chunks_exact(len).enumerate() {
@@ -231,7 +231,7 @@ impl Compute {
     /// Few units: their blocks are shared out over the team.
     fn attention_by_blocks(&self, call: &Call<'_>, plan: &mut Plan, out: &Shared) {
         let (kv_heads, len) = (call.kv.kv_heads(), partial_len(call.dim));
-        let Plan { chunks, states, partials } = plan;
+        let Plan { chunks, states, partials, merges } = plan;
         let queries: usize = chunks.iter().map(|c| call.queries(c)).sum::<usize>() * kv_heads;
         let (first, last) =
             chunks.iter().fold((usize::MAX, 0), |(first, last), c| (first.min(c.start), last.max(c.end)));
@@ -278,31 +278,42 @@ impl Compute {
                     });
                 }
             });
-            let mut query = 0;
-            for chunk in chunks.iter() {
-                let per_head = call.queries(chunk);
-                for _ in 0..kv_heads {
-                    for block in blocks(chunk) {
-                        let base = query * round + (block - start) * per_head;
-                        let states = states[query * len..(query + per_head) * len].chunks_exact_mut(len);
-                        let partials = &partials[base * len..(base + per_head) * len];
-                        for (state, partial) in states.zip(partials.chunks_exact(len)) {
-                            merge(call.isa, state, partial);
-                        }
-                    }
-                    query += per_head;
+            // Then the partials of each query are merged in the order of its blocks, and in the last round the result is written.
+            // A unit is a few queries of one chunk and KV head.
+            let last_round = start + round >= last;
+            let partials = &*partials;
+            let shared = Shared::new(states);
+            let merge_unit = |(chunk, kv_head, query, first, count): (&Chunk, usize, usize, usize, usize)| {
+                // SAFETY: each query belongs to one unit, and `states` outlives the call.
+                let states = unsafe { shared.part((query + first) * len, count * len) };
+                for block in blocks(chunk) {
+                    let base = query * round + (block - start) * call.queries(chunk) + first;
+                    merge(call.isa, len, states, &partials[base * len..(base + count) * len]);
                 }
-            }
-        }
-        let mut states = states.chunks_exact(len);
-        for chunk in chunks.iter() {
-            for kv_head in 0..kv_heads {
-                for i in 0..call.queries(chunk) {
-                    let state = states.next().expect("a state for each query");
-                    // SAFETY: the workers are done; each (row, head) comes once, and `out` outlives the call.
-                    let out = unsafe { out.part(call.query(chunk, kv_head, i) * call.dim, call.dim) };
+                for (i, state) in states.chunks_exact(len).enumerate().filter(|_| last_round) {
+                    // SAFETY: each (row, head) belongs to one unit, and `out` outlives the call.
+                    let out = unsafe { out.part(call.query(chunk, kv_head, first + i) * call.dim, call.dim) };
                     finish(call.isa, state, out);
                 }
+            };
+            merges.clear();
+            let mut query = 0;
+            for (c, chunk) in chunks.iter().enumerate() {
+                for kv_head in 0..kv_heads {
+                    let queries = call.queries(chunk);
+                    merges.extend((0..queries).step_by(TILE).map(|first| (c, kv_head, query, first)));
+                    query += queries;
+                }
+            }
+            let unit = |i: usize| {
+                let (c, kv_head, query, first) = merges[i];
+                let chunk = &chunks[c];
+                merge_unit((chunk, kv_head, query, first, TILE.min(call.queries(chunk) - first)));
+            };
+            if queries * len < SMALL_MERGE {
+                (0..merges.len()).for_each(unit);
+            } else {
+                self.team().run(merges.len(), &unit);
             }
         }
     }

@@ -19,7 +19,15 @@ use crate::lanes::{Lanes, exp_of_negative, per_isa, tanh};
 pub(crate) const BLOCK: usize = 2 * PAGE_POSITIONS;
 
 /// Most queries in a tile.
-pub(crate) const TILE: usize = 6;
+pub(crate) const TILE: usize = 12;
+
+/// Queries to a tile: as many as the set's registers can serve at full speed.
+pub(crate) fn tile_queries(isa: Isa) -> usize {
+    match isa {
+        Isa::Avx512Vnni => TILE,
+        Isa::Avx2 | Isa::Scalar => TILE / 2,
+    }
+}
 
 /// One tile of queries and the block that they look at.
 pub(crate) struct Tile<'a> {
@@ -55,6 +63,15 @@ fn prefetch(at: *const u16) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Vectors that a tile of `n` queries works on together: the most whose sums fit the registers, 32 of them with 16 lanes and 16 with fewer.
+/// Every vector is widened from f16 once a tile, so many queries to few vectors are cheapest.
+const fn width<L: Lanes>(n: usize) -> usize {
+    match (L::WIDTH == 16, n) {
+        (true, ..=6) | (false, ..=3) => 4,
+        _ => 2,
+    }
 }
 
 /// Dot products of N queries with the NB vectors of positions that start at position `at` of a page.
@@ -175,8 +192,7 @@ unsafe fn weigh_page<L: Lanes, const N: usize>(
     }
     let (at, count) = (from * stride, to - from);
     let mut d = 0;
-    // The widest tile that leaves registers for the sums: 32 of them with 16 lanes, 16 with fewer lanes.
-    let wide = if L::WIDTH == 16 || N <= 3 { 4 } else { 2 };
+    let wide = width::<L>(N);
     while d < stride {
         let mut acc = *acc;
         for acc in &mut acc {
@@ -224,8 +240,7 @@ unsafe fn score_page<L: Lanes, const N: usize>(
     let (q, k) = (&queries, page.k.as_ptr());
     let end = to.next_multiple_of(K_BLOCK);
     let mut at = from / K_BLOCK * K_BLOCK;
-    // Tiles of 4, 2 or 1 vectors. With fewer than 16 lanes there are 16 registers, and few queries to a wide tile.
-    let wide = if L::WIDTH == 16 || N <= 3 { 4 } else { 2 };
+    let wide = width::<L>(N);
     while at < end {
         let left = (end - at) / L::WIDTH;
         // SAFETY: lengths of `q` and `page.k` are checked above; `at` and `end` are multiples of 16 within the page; the caller
@@ -371,26 +386,38 @@ fn tile<L: Lanes, const N: usize>(l: L, t: &Tile<'_>, partials: &mut [f32]) {
     }
 }
 
-/// Merges the partial of the next block into the state of the blocks before it.
+/// Merges the partials of the next block into the states of the blocks before it, for as many queries as there are.
 #[inline(always)]
-fn merge_into<L: Lanes>(l: L, state: &mut [f32], partial: &[f32]) {
-    assert!(state.len() == partial.len() && state.len() % 16 == 2);
-    let stride = state.len() - 2;
-    let (m0, l0, m1, l1) = (state[stride], state[stride + 1], partial[stride], partial[stride + 1]);
-    if l1 == 0.0 {
-        return;
+fn merge_into<L: Lanes>(l: L, len: usize, states: &mut [f32], partials: &[f32]) {
+    let queries = states.len() / len;
+    assert!(states.len() == partials.len() && states.len() == queries * len && queries <= TILE && len % 16 == 2);
+    let stride = len - 2;
+    // The factors of state and partial: all exponentials at once.
+    let mut factors = [0.0f32; (2 * TILE).next_multiple_of(16)];
+    for (q, (state, partial)) in states.chunks_exact(len).zip(partials.chunks_exact(len)).enumerate() {
+        let m = state[stride].max(partial[stride]);
+        factors[2 * q] = state[stride] - m;
+        factors[2 * q + 1] = partial[stride] - m;
     }
-    if l0 == 0.0 {
-        state.copy_from_slice(partial);
-        return;
+    for factors in factors[..2 * queries].chunks_mut(L::WIDTH) {
+        l.store(exp_of_negative(l, l.load(factors)), factors);
     }
-    let m = m0.max(m1);
-    let (a, b) = (exp_of_negative(l, l.splat(m0 - m)), exp_of_negative(l, l.splat(m1 - m)));
-    state[stride] = m;
-    l.store(l.fma(l.splat(l1), b, l.mul(l.splat(l0), a)), &mut state[stride + 1..]);
-    let (sums, _) = state.split_at_mut(stride);
-    for (sum, part) in sums.chunks_exact_mut(L::WIDTH).zip(partial[..stride].chunks_exact(L::WIDTH)) {
-        l.store(l.fma(l.load(part), b, l.mul(l.load(sum), a)), sum);
+    for (q, (state, partial)) in states.chunks_exact_mut(len).zip(partials.chunks_exact(len)).enumerate() {
+        if partial[stride + 1] == 0.0 {
+            continue;
+        }
+        if state[stride + 1] == 0.0 {
+            state.copy_from_slice(partial);
+            continue;
+        }
+        let (a, b) = (l.splat(factors[2 * q]), l.splat(factors[2 * q + 1]));
+        state[stride] = state[stride].max(partial[stride]);
+        let sum = l.fma(l.splat(partial[stride + 1]), b, l.mul(l.splat(state[stride + 1]), a));
+        l.store(sum, &mut state[stride + 1..]);
+        let (sums, _) = state.split_at_mut(stride);
+        for (sum, part) in sums.chunks_exact_mut(L::WIDTH).zip(partial[..stride].chunks_exact(L::WIDTH)) {
+            l.store(l.fma(l.load(part), b, l.mul(l.load(sum), a)), sum);
+        }
     }
 }
 
@@ -410,8 +437,9 @@ per_isa! {
 }
 
 per_isa! {
-    /// Merges the partial of the next block into the state of the blocks before it, which starts as zeros.
-    pub(crate) fn merge(state: &mut [f32], partial: &[f32]) = |l| merge_into(l, state, partial)
+    /// Merges the partials of the next block into the states of the blocks before it, which start as zeros. Both: (query, `len`),
+    /// `len` a [`partial_len`]; at most [`TILE`] queries.
+    pub(crate) fn merge(len: usize, states: &mut [f32], partials: &[f32]) = |l| merge_into(l, len, states, partials)
 }
 
 per_isa! {
@@ -431,6 +459,12 @@ pub(crate) fn run_tile(isa: Isa, n: usize, t: &Tile<'_>, partials: &mut [f32]) {
         4 => tile_of::<4>(isa, t, partials),
         5 => tile_of::<5>(isa, t, partials),
         6 => tile_of::<6>(isa, t, partials),
+        7 => tile_of::<7>(isa, t, partials),
+        8 => tile_of::<8>(isa, t, partials),
+        9 => tile_of::<9>(isa, t, partials),
+        10 => tile_of::<10>(isa, t, partials),
+        11 => tile_of::<11>(isa, t, partials),
+        12 => tile_of::<12>(isa, t, partials),
         _ => panic!("a tile of {n} queries"),
     }
 }

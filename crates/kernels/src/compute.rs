@@ -1,6 +1,7 @@
 //! What the kernels run on: an instruction set and a worker team.
 
 use crate::activations::{Activations, Fill};
+use crate::format::Inputs;
 use crate::isa::Isa;
 use crate::team::Team;
 
@@ -31,13 +32,13 @@ impl Compute {
         &self.team
     }
 
-    /// Copies `rows`, shape (row, k), to `x`; with `int8`, quantises them too.
+    /// Copies `rows`, shape (row, k), to `x`, in the representations that are wanted.
     ///
     /// # Panics
     /// If `k` is 0 or `rows` is not a whole number of rows.
-    pub fn load(&self, rows: &[f32], k: usize, int8: bool, x: &mut Activations) {
+    pub fn load(&self, rows: &[f32], k: usize, inputs: Inputs, x: &mut Activations) {
         assert!(k > 0 && rows.len().is_multiple_of(k), "{} values are no whole number of rows of {k}", rows.len());
-        let shape = Fill { rows: rows.len() / k, k, int8, chunk: k, grain: 1 << 14 };
+        let shape = Fill { rows: rows.len() / k, k, inputs, chunk: k, grain: 1 << 14 };
         x.fill(&self.team, self.isa, shape, |row, from, out| out.copy_from_slice(&rows[row * k + from..][..out.len()]));
     }
 }

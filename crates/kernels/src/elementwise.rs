@@ -1,25 +1,14 @@
-//! The operations between the matrix products: norms, gates, residual sums, and what happens to heads before attention.
+//! The operations between the matrix products: norms, residual sums, and what happens to heads before attention.
 //!
 //! Each works on rows independently and in one fixed order within a row. Few values are done by the calling thread, many are
 //! spread over the team by rows (or by pieces of a row where no reduction runs along it); the bits are the same.
 
 use crate::activations::{Activations, Fill};
 use crate::compute::Compute;
-use crate::lanes::{Lanes, Scalar, exp_of_negative, map_into, per_isa, reciprocal};
+use crate::format::Inputs;
+use crate::lanes::{Lanes, Scalar, map_into, per_isa};
 use crate::rope::{RopeRows, RopeStyle, rotate};
 use crate::team::SendPtr;
-
-/// The activation function of a gated feed-forward layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GateAct {
-    /// x * sigmoid(x).
-    Silu,
-    /// GELU in its tanh form: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
-    GeluTanh,
-}
-
-/// The sigmoid of what is below this counts as that of this, 1.6e-38.
-const LEAST_SIGMOID: f32 = -87.0;
 
 /// Values that are worth a part of their own: about two microseconds of work.
 const GRAIN: usize = 1 << 13;
@@ -65,35 +54,6 @@ fn add_row<L: Lanes>(l: L, y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: 
     map_into(l, y, weight, hidden, |y, weight, hidden| l.add(hidden, l.mul(l.mul(y, inverse), weight)));
 }
 
-#[inline(always)]
-fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
-    let to_sigmoid = match act {
-        GateAct::Silu => x,
-        // (1 + tanh u) / 2 is the sigmoid of 2u.
-        GateAct::GeluTanh => {
-            let cube = l.mul(l.mul(x, x), x);
-            l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
-        }
-    };
-    // The bound keeps the exponential finite, and is the first operand, so that a NaN comes through.
-    let e = exp_of_negative(l, l.sub(l.zero(), l.max(l.splat(LEAST_SIGMOID), to_sigmoid)));
-    l.mul(l.mul(x, reciprocal(l, l.add(l.splat(1.0), e))), up)
-}
-
-#[inline(always)]
-fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    // Not by `map_into`: a closure this large is not inlined, and would be compiled without the instruction set.
-    let (mut gates, mut ups) = (gate.chunks_exact(L::WIDTH), up.chunks_exact(L::WIDTH));
-    let mut outs = out.chunks_exact_mut(L::WIDTH);
-    for ((gate, up), out) in gates.by_ref().zip(ups.by_ref()).zip(outs.by_ref()) {
-        l.store(gate_lanes(l, act, l.load(gate), l.load(up)), out);
-    }
-    let out = outs.into_remainder();
-    if !out.is_empty() {
-        l.store(gate_lanes(l, act, l.load(gates.remainder()), l.load(ups.remainder())), out);
-    }
-}
-
 /// What [`Compute::heads`] does to each row.
 #[derive(Clone, Copy)]
 struct HeadsJob<'a> {
@@ -124,9 +84,6 @@ per_isa! {
     fn add_rows(y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: &mut [f32]) = |l| add_row(l, y, post_norm, hidden)
 }
 per_isa! {
-    fn gate_pieces(act: GateAct, gate: &[f32], up: &[f32], out: &mut [f32]) = |l| gate_piece(l, act, gate, up, out)
-}
-per_isa! {
     fn heads_rows(x: &mut [f32], job: &HeadsJob<'_>, cos: &[f32], sin: &[f32]) = |l| heads_row(l, x, job, cos, sin)
 }
 
@@ -152,7 +109,7 @@ fn check_index(what: &str, values: usize, dim: usize, index: &[usize]) {
 
 impl Compute {
     /// Root-mean-square norm of chosen rows, as the input of matrix products: row i of `x` becomes
-    /// `hidden[index[i]] / sqrt(mean of squares + eps) * weight`, quantised in the same pass if `int8`.
+    /// `hidden[index[i]] / sqrt(mean of squares + eps) * weight`, in the representations that are wanted.
     ///
     /// `hidden`: (any number of rows, dim); `weight`: (dim). A NaN in a row makes all of its output NaN.
     ///
@@ -166,35 +123,15 @@ impl Compute {
         index: &[usize],
         weight: &[f32],
         eps: f32,
-        int8: bool,
+        inputs: Inputs,
         x: &mut Activations,
     ) {
         check_index("hidden", hidden.len(), dim, index);
         assert!(weight.len() == dim, "{} norm weights for rows of {dim}", weight.len());
         let isa = self.isa();
-        let shape = Fill { rows: index.len(), k: dim, int8, chunk: dim, grain: GRAIN };
+        let shape = Fill { rows: index.len(), k: dim, inputs, chunk: dim, grain: GRAIN };
         x.fill(self.team(), isa, shape, |row, _, out| {
             norm_rows(isa, &hidden[index[row] * dim..][..dim], weight, eps, out);
-        });
-    }
-
-    /// The gated activation, as the input of the matrix product after it: row i of `x` becomes `act(gate[i]) * up[i]`,
-    /// quantised in the same pass if `int8`.
-    ///
-    /// `gate` and `up`: (row, k).
-    ///
-    /// # Panics
-    /// If `gate` is not a whole number of rows of `k`, or `up` has another length.
-    pub fn gate(&self, act: GateAct, gate: &[f32], up: &[f32], k: usize, int8: bool, x: &mut Activations) {
-        check_index("gate", gate.len(), k, &[]);
-        assert!(up.len() == gate.len(), "{} up values for {} gate values", up.len(), gate.len());
-        let isa = self.isa();
-        // Long rows are cut, so that even one row of a wide layer is shared.
-        let chunk = if k > 2 * GRAIN { GRAIN } else { k };
-        let shape = Fill { rows: gate.len() / k, k, int8, chunk, grain: GRAIN / 2 };
-        x.fill(self.team(), isa, shape, |row, from, out| {
-            let (at, len) = (row * k + from, out.len());
-            gate_pieces(isa, act, &gate[at..at + len], &up[at..at + len], out);
         });
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::panel::PanelMatrix;
+
 /// What a matrix wants its input as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
@@ -9,6 +11,38 @@ pub enum Input {
     Int8,
     /// Plain 32-bit floats: float weights.
     F32,
+}
+
+/// Which representations of its rows an input of matrix products holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Inputs {
+    /// Plain floats, for [`Input::F32`].
+    pub f32: bool,
+    /// 8-bit blocks, for [`Input::Int8`].
+    pub int8: bool,
+}
+
+impl Inputs {
+    /// Floats only.
+    pub const F32: Inputs = Inputs { f32: true, int8: false };
+    /// 8-bit blocks only.
+    pub const INT8: Inputs = Inputs { f32: false, int8: true };
+    /// Both.
+    pub const BOTH: Inputs = Inputs { f32: true, int8: true };
+
+    /// What all of these matrices together want.
+    pub fn of(weights: &[&PanelMatrix]) -> Inputs {
+        let any = |input| weights.iter().any(|w| w.wants() == input);
+        Inputs { f32: any(Input::F32), int8: any(Input::Int8) }
+    }
+
+    /// Whether `input` is among them.
+    pub fn has(self, input: Input) -> bool {
+        match input {
+            Input::F32 => self.f32,
+            Input::Int8 => self.int8,
+        }
+    }
 }
 
 /// The number format of a weight matrix. Names and layouts are those of GGUF tensor types.

@@ -1,5 +1,7 @@
 //! Matrix products: rows of activations by packed weights, spread over the team by panels.
 
+use std::ops::Range;
+
 use crate::activations::Activations;
 use crate::compute::Compute;
 use crate::format::Input;
@@ -32,29 +34,20 @@ impl Compute {
     /// The bits of an output row depend on that input row and the weights only.
     ///
     /// # Panics
-    /// If a matrix has another `k` than `x`, an output is not (rows, n) long, or a matrix that wants 8-bit blocks
-    /// meets rows without them.
+    /// If a matrix has another `k` than `x`, an output is not (rows, n) long, or `x` has not got what a matrix wants.
     pub fn matmul(&self, x: &Activations, jobs: &mut [MatmulJob<'_>]) {
         let rows = x.rows();
         let (mut panels, mut bytes) = (0, 0);
         for job in &*jobs {
-            assert_eq!(job.w.k(), x.k(), "the matrix and its input differ in k");
+            x.check(job.w);
             assert_eq!(job.out.len(), rows * job.w.n(), "an output has {rows} rows of {}", job.w.n());
-            assert!(job.w.wants() == Input::F32 || x.has_int8(), "{:?} wants 8-bit blocks", job.w);
             panels += job.w.panels();
             bytes += job.w.size_bytes();
         }
         if rows == 0 || panels == 0 {
             return;
         }
-        // More rows mean more arithmetic for the same bytes, so smaller parts pay. The split never shows in the results.
-        let parts = match self.team().threads() {
-            1 => 1,
-            threads => {
-                let worth = bytes.saturating_mul(rows.div_ceil(4)) / PART_BYTES;
-                worth.clamp(1, threads * PARTS_PER_THREAD).min(panels)
-            }
-        };
+        let parts = parts_for(self.team().threads(), bytes, rows, panels);
         let n_jobs = jobs.len();
         let jobs = SendPtr(jobs.as_mut_ptr());
         self.team().run(parts, &|part| {
@@ -82,33 +75,83 @@ impl Compute {
     }
 }
 
+/// Into how many parts to cut a product of `units` that can be computed apart, `bytes` of weights in all, with `rows` rows. More rows mean
+/// more arithmetic for the same bytes, so smaller parts pay. The split never shows in the results.
+pub(crate) fn parts_for(threads: usize, bytes: usize, rows: usize, units: usize) -> usize {
+    if threads == 1 {
+        return 1;
+    }
+    let worth = bytes.saturating_mul(rows.div_ceil(4)) / PART_BYTES;
+    worth.clamp(1, threads * PARTS_PER_THREAD).min(units)
+}
+
 /// Panel `p` of `w` by all rows of `x`, into the panel's columns of `out`.
 ///
 /// # Safety
 /// The processor has `isa`; `w` and `x` have one k, and `x` has what `w` wants; `out`, of shape (row, n), may be written at the
 /// panel's columns.
 unsafe fn panel_rows(isa: Isa, w: &PanelMatrix, p: usize, x: &Activations, out: *mut f32) {
+    const ROWS: usize = 8;
+    let (rows, n) = (x.rows(), w.n());
+    let width = PANEL.min(n - p * PANEL);
+    let out = out.wrapping_add(p * PANEL);
+    if width == PANEL {
+        // SAFETY: the caller's.
+        unsafe { panel_tile(isa, w, p, x, 0..rows, out, n) };
+        return;
+    }
+    let mut edge = [0f32; ROWS * PANEL];
+    for first in (0..rows).step_by(ROWS) {
+        let count = ROWS.min(rows - first);
+        // SAFETY: the caller's; `edge` has room for 8 rows of 16.
+        unsafe { panel_tile(isa, w, p, x, first..first + count, edge.as_mut_ptr(), PANEL) };
+        for (r, edge) in edge.chunks_exact(PANEL).take(count).enumerate() {
+            // SAFETY: columns p * 16..n of row first + r, within the output; `edge` is a local.
+            unsafe { std::ptr::copy_nonoverlapping(edge.as_ptr(), out.add((first + r) * n), width) };
+        }
+    }
+}
+
+/// Panel `p` of `w` by the rows `rows` of `x`: 16 columns of each row, `stride` floats from one row to the next.
+///
+/// # Safety
+/// The processor has `isa`; `w` and `x` have one k, and `x` has `rows` and what `w` wants; `out` may be written there, its start
+/// being the first of `rows`.
+pub(crate) unsafe fn panel_tile(
+    isa: Isa,
+    w: &PanelMatrix,
+    p: usize,
+    x: &Activations,
+    rows: Range<usize>,
+    out: *mut f32,
+    stride: usize,
+) {
     // SAFETY: the caller's.
     unsafe {
         match isa {
-            Isa::Scalar => tiles::<Scalar>(w, p, x, out),
+            Isa::Scalar => tiles::<Scalar>(w, p, x, rows, out, stride),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 if is_x86_feature_detected!("avxvnni") => tiles::<Avx2<true>>(w, p, x, out),
+            Isa::Avx2 if is_x86_feature_detected!("avxvnni") => tiles::<Avx2<true>>(w, p, x, rows, out, stride),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => tiles::<Avx2<false>>(w, p, x, out),
+            Isa::Avx2 => tiles::<Avx2<false>>(w, p, x, rows, out, stride),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni => tiles::<Avx512>(w, p, x, out),
+            Isa::Avx512Vnni => tiles::<Avx512>(w, p, x, rows, out, stride),
             #[cfg(not(target_arch = "x86_64"))]
-            _ => tiles::<Scalar>(w, p, x, out),
+            _ => tiles::<Scalar>(w, p, x, rows, out, stride),
         }
     }
 }
 
 /// # Safety
-/// As [`panel_rows`].
-unsafe fn tiles<K: Kernel>(w: &PanelMatrix, p: usize, x: &Activations, out: *mut f32) {
-    let (rows, n) = (x.rows(), w.n());
-    let width = PANEL.min(n - p * PANEL);
+/// As [`panel_tile`].
+unsafe fn tiles<K: Kernel>(
+    w: &PanelMatrix,
+    p: usize,
+    x: &Activations,
+    rows: Range<usize>,
+    out: *mut f32,
+    stride: usize,
+) {
     let max = if w.wants() == Input::F32 { K::FLOAT_TILE } else { K::TILE };
     let all = Tile {
         panel: w.panel(p).as_ptr(),
@@ -116,33 +159,22 @@ unsafe fn tiles<K: Kernel>(w: &PanelMatrix, p: usize, x: &Activations, out: *mut
         lane: 0,
         x: x.block_ptrs(),
         f32s: x.f32_rows().as_ptr(),
-        out: out.wrapping_add(p * PANEL),
-        stride: n,
+        out,
+        stride,
         prefetch: true,
-        backwards: cfg!(feature = "broken-invariance") && rows > 1,
-    };
-    let mut edge = [0f32; 8 * PANEL];
+        backwards: cfg!(feature = "broken-invariance") && x.rows() > 1,
+    }
+    .at_row(rows.start);
     let mut first = 0;
-    while first < rows {
-        let count = (rows - first).min(max);
+    while first < rows.len() {
+        let count = (rows.len() - first).min(max);
         let mut tile = all.skip(first);
-        tile.prefetch = first == 0;
-        let here = tile.out;
-        if width < PANEL {
-            (tile.out, tile.stride) = (edge.as_mut_ptr(), PANEL);
-        }
+        tile.prefetch = rows.start + first == 0;
         for lane in (0..PANEL).step_by(K::LANES) {
             tile.lane = lane;
             tile.prefetch &= lane == 0;
-            // SAFETY: rows first..first + count exist in `x`, with the blocks that `w` wants; the panel is one of `w`; the output is
-            // the panel's 16 columns of these rows or, at the right edge, `edge`, which has room for 8 rows.
+            // SAFETY: these rows exist in `x`, with the blocks that `w` wants; the panel is one of `w`; the output is the caller's.
             unsafe { with_layout!(w.format(), L => K::integer::<L>(count, tile), W => K::float::<W>(count, tile)) };
-        }
-        if width < PANEL {
-            for r in 0..count {
-                // SAFETY: columns p * 16..n of row first + r, within the output; `edge` is a local.
-                unsafe { std::ptr::copy_nonoverlapping(edge.as_ptr().add(r * PANEL), here.add(r * n), width) };
-            }
         }
         first += count;
     }
@@ -151,7 +183,7 @@ unsafe fn tiles<K: Kernel>(w: &PanelMatrix, p: usize, x: &Activations, out: *mut
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::format::Format;
+    use crate::format::{Format, Inputs};
     use crate::team::Team;
 
     #[test]
@@ -170,7 +202,7 @@ mod tests {
         let compute = Compute::new(Isa::Avx2, 1);
         let values: Vec<f32> = (0..rows * k).map(|_| f32::from(byte()) - 100.0).collect();
         let mut x = Activations::new();
-        compute.load(&values, k, true, &mut x);
+        compute.load(&values, k, Inputs::BOTH, &mut x);
         for format in Format::ALL.into_iter().filter(|f| f.input() == Input::Int8) {
             let bytes: Vec<u8> = (0..n * k / format.block_len() * format.block_bytes()).map(|_| byte()).collect();
             let w = PanelMatrix::pack(&Team::new(1), format, n, k, &bytes).expect("a sound matrix");
@@ -180,8 +212,8 @@ mod tests {
                     // SAFETY: AVX2 is there, and `vnni` is asked for only where AVX-VNNI is; shapes agree.
                     unsafe {
                         match vnni {
-                            true => tiles::<Avx2<true>>(&w, p, &x, out.as_mut_ptr()),
-                            false => tiles::<Avx2<false>>(&w, p, &x, out.as_mut_ptr()),
+                            true => tiles::<Avx2<true>>(&w, p, &x, 0..rows, out.as_mut_ptr().add(p * PANEL), n),
+                            false => tiles::<Avx2<false>>(&w, p, &x, 0..rows, out.as_mut_ptr().add(p * PANEL), n),
                         }
                     }
                 }

@@ -39,6 +39,11 @@ pub(crate) struct Tile {
 impl Tile {
     /// The tile whose first row is `rows` further on.
     pub(crate) fn skip(self, rows: usize) -> Tile {
+        Tile { out: self.out.wrapping_add(rows * self.stride), ..self.at_row(rows) }
+    }
+
+    /// The tile whose input is `rows` further on, with its output where it is.
+    pub(crate) fn at_row(self, rows: usize) -> Tile {
         let blocks = self.k.div_ceil(BLOCK);
         let x = self.x;
         Tile {
@@ -52,7 +57,6 @@ impl Tile {
                 neg_half: x.neg_half.wrapping_add(rows * blocks),
             },
             f32s: self.f32s.wrapping_add(rows * self.k),
-            out: self.out.wrapping_add(rows * self.stride),
             ..self
         }
     }

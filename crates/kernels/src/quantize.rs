@@ -1,119 +1,103 @@
 //! From floats to 8-bit blocks: the same bits on every instruction set.
 //!
-//! A block's scale is its largest magnitude over 127; its values are rounded to the nearest integer, ties to even. A block with a
-//! NaN or an infinity gets a NaN scale and no values. A few blocks go through each stage together, because the divisions and
-//! the horizontal sums of one alone would be waited for.
+//! A block's scale is its largest magnitude over 127; its values are rounded to the nearest integer, ties to even. A block of zeros, or
+//! of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
 
-use crate::activations::{BLOCK, Blocks};
+use crate::activations::BLOCK;
 use crate::isa::Isa;
-#[cfg(target_arch = "x86_64")]
-use crate::matmul_avx2::Avx2;
-#[cfg(target_arch = "x86_64")]
-use crate::matmul_avx512::Avx512;
-use crate::matmul_scalar::Scalar;
+use crate::lanes::MAGIC;
 
-/// Blocks that go through the stages together.
-const BATCH: usize = 16;
+/// Where one block goes: its values and what is kept with them.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockOut {
+    pub(crate) q: *mut i8,
+    pub(crate) scale: *mut f32,
+    pub(crate) sum: *mut f32,
+    pub(crate) half_sum: *mut [f32; 2],
+    pub(crate) neg_sum: *mut i32,
+    pub(crate) neg_half: *mut [i32; 2],
+}
 
-/// The two stages that run along a block, one implementation for each instruction set.
+impl BlockOut {
+    /// The place `blocks` further on.
+    pub(crate) fn skip(self, blocks: usize) -> BlockOut {
+        BlockOut {
+            q: self.q.wrapping_add(blocks * BLOCK),
+            scale: self.scale.wrapping_add(blocks),
+            sum: self.sum.wrapping_add(blocks),
+            half_sum: self.half_sum.wrapping_add(blocks),
+            neg_sum: self.neg_sum.wrapping_add(blocks),
+            neg_half: self.neg_half.wrapping_add(blocks),
+        }
+    }
+
+    /// A block without values: of scale 0, or NaN where `largest`, the bits of its largest magnitude, is no finite number.
+    ///
+    /// # Safety
+    /// Every pointer may be written for one block.
+    #[cold]
+    unsafe fn write_empty(self, largest: u32) {
+        let scale = if largest < f32::INFINITY.to_bits() { 0.0 } else { f32::NAN };
+        // SAFETY: the caller's.
+        unsafe {
+            self.q.cast::<[i8; BLOCK]>().write([0; BLOCK]);
+            self.scale.write(scale);
+            self.sum.write(scale);
+            self.half_sum.write([scale; 2]);
+            self.neg_sum.write(0);
+            self.neg_half.write([0; 2]);
+        }
+    }
+}
+
+/// Largest magnitudes for which 127 over them is a finite number: from this many bits to those of infinity.
+const LEAST: u32 = 0x02fe_0001;
+
+/// Whether a block with this largest magnitude, as bits, has values. Magnitudes order as their bits do, with infinity and then NaN above
+/// all numbers.
+#[inline(always)]
+fn has_values(largest: u32) -> bool {
+    (LEAST..f32::INFINITY.to_bits()).contains(&largest)
+}
+
+/// Quantises `n` blocks of 32 values, which lie one after the other at `values`; the first goes to `out`, and each other one
+/// `step` blocks further on.
 ///
 /// # Safety
-/// Every function needs the implementation's instruction set.
-trait Quantizer {
-    /// The largest magnitude, as bits. Magnitudes order as their bits do, with infinity and then NaN above all numbers, so
-    /// the maximum cannot hide them.
-    unsafe fn largest(values: &[f32; BLOCK]) -> u32;
-    /// Writes `values * inverse`, rounded to the nearest integers, ties to even, and gives the sums of the two halves. Products
-    /// are at most 127 in magnitude, or NaN, which becomes 0.
-    unsafe fn round(values: &[f32; BLOCK], inverse: f32, q: &mut [i8; BLOCK]) -> [i32; 2];
-}
-
-/// Quantises a run of values of one row. The last block is padded with zeros if need be.
-pub(crate) fn quantize_row(isa: Isa, src: &[f32], blocks: Blocks<'_>) {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn avx2(src: &[f32], blocks: Blocks<'_>) {
-        // SAFETY: this function has the features.
-        unsafe { quantize::<Avx2<false>>(src, blocks) }
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
-    fn avx512(src: &[f32], blocks: Blocks<'_>) {
-        // SAFETY: this function has the features.
-        unsafe { quantize::<Avx512>(src, blocks) }
-    }
-    match isa {
-        // SAFETY: an `Isa` in use is one that the processor has (`Compute::new` checks it).
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2(src, blocks) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => unsafe { avx512(src, blocks) },
-        // SAFETY: `Scalar` needs no special instructions.
-        _ => unsafe { quantize::<Scalar>(src, blocks) },
+/// The processor has `isa`; `values` can be read, and `out` be written at those places.
+pub(crate) unsafe fn quantize_blocks(isa: Isa, values: *const f32, n: usize, out: BlockOut, step: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => x86::avx2(values, n, out, step),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => x86::avx512(values, n, out, step),
+            _ => (0..n).for_each(|b| scalar(&*values.add(b * BLOCK).cast(), out.skip(b * step))),
+        }
     }
 }
 
 /// # Safety
-/// As [`Quantizer`].
-#[inline(always)]
-unsafe fn quantize<Q: Quantizer>(src: &[f32], blocks: Blocks<'_>) {
-    let Blocks { q, scale, sum, half_sum, neg_sum, neg_half } = blocks;
-    let mut padded = [0f32; BLOCK];
-    let (whole, rest) = src.as_chunks::<BLOCK>();
-    padded[..rest.len()].copy_from_slice(rest);
-    let (q, _) = q.as_chunks_mut::<BLOCK>();
-    let count = src.len().div_ceil(BLOCK);
-    let mut first = 0;
-    while first < count {
-        let n = BATCH.min(count - first);
-        let mut inverse = [0f32; BATCH];
-        let mut scales = [0f32; BATCH];
-        for i in 0..n {
-            let values = whole.get(first + i).unwrap_or(&padded);
-            // SAFETY: the caller's.
-            scales[i] = f32::from_bits(unsafe { Q::largest(values) });
+/// As [`BlockOut::write_empty`].
+unsafe fn scalar(values: &[f32; BLOCK], out: BlockOut) {
+    let largest = values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
+    // SAFETY: the caller's.
+    unsafe {
+        if !has_values(largest) {
+            return out.write_empty(largest);
         }
-        for (inverse, scale) in inverse.iter_mut().zip(&mut scales) {
-            let largest = *scale;
-            let usable = 127.0 / largest;
-            // Not usable: all zeros, or below 4e-37.
-            *inverse = if largest.is_finite() && usable.is_finite() { usable } else { 0.0 };
-            *scale = match (largest.is_finite(), usable.is_finite()) {
-                (true, true) => largest / 127.0,
-                (true, false) => 0.0,
-                (false, _) => f32::NAN,
-            };
-        }
-        let mut sums = [[0i32; 2]; BATCH];
-        for i in 0..n {
-            let values = whole.get(first + i).unwrap_or(&padded);
-            // SAFETY: the caller's.
-            sums[i] = unsafe { Q::round(values, inverse[i], &mut q[first + i]) };
-        }
-        let range = first..first + n;
-        scale[range.clone()].copy_from_slice(&scales[..n]);
-        let out = sum[range.clone()].iter_mut().zip(&mut half_sum[range.clone()]);
-        let negated = neg_sum[range.clone()].iter_mut().zip(&mut neg_half[range]);
-        for (((sum, half_sum), (neg_sum, neg_half)), ([a, b], s)) in out.zip(negated).zip(sums.iter().zip(&scales)) {
-            *sum = s * (a + b) as f32;
-            *half_sum = [s * *a as f32, s * *b as f32];
-            *neg_sum = -(a + b);
-            *neg_half = [-a, -b];
-        }
-        first += n;
-    }
-}
-
-impl Quantizer for Scalar {
-    unsafe fn largest(values: &[f32; BLOCK]) -> u32 {
-        values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff))
-    }
-    unsafe fn round(values: &[f32; BLOCK], inverse: f32, q: &mut [i8; BLOCK]) -> [i32; 2] {
-        for (q, x) in q.iter_mut().zip(values) {
-            *q = (x * inverse).round_ties_even() as i8; // NaN becomes 0
-        }
-        [0, 1].map(|half| q[16 * half..][..16].iter().map(|q| i32::from(*q)).sum())
+        let largest = f32::from_bits(largest);
+        let (inverse, scale) = (127.0 / largest, largest / 127.0);
+        // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even, without a library call.
+        let q = values.map(|x| (x * inverse + MAGIC - MAGIC) as i8);
+        let [a, b] = [0, 1].map(|half| q[16 * half..][..16].iter().map(|q| i32::from(*q)).sum::<i32>());
+        out.q.cast::<[i8; BLOCK]>().write(q);
+        out.scale.write(scale);
+        out.sum.write(scale * (a + b) as f32);
+        out.half_sum.write([scale * a as f32, scale * b as f32]);
+        out.neg_sum.write(-(a + b));
+        out.neg_half.write([-a, -b]);
     }
 }
 
@@ -121,16 +105,7 @@ impl Quantizer for Scalar {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Avx2, Avx512, BLOCK, Quantizer};
-
-    /// The sums of lanes 0 to 3 and 4 to 7.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn half_sums(v: __m256i) -> [i32; 2] {
-        let v = _mm256_hadd_epi32(v, v);
-        let v = _mm256_hadd_epi32(v, v);
-        [_mm256_extract_epi32::<0>(v), _mm256_extract_epi32::<4>(v)]
-    }
+    use super::{BLOCK, BlockOut, has_values};
 
     /// The largest of 8 non-negative integers.
     #[inline]
@@ -142,66 +117,107 @@ mod x86 {
         _mm_cvtsi128_si32(v) as u32
     }
 
-    impl Quantizer for Avx2<false> {
-        #[inline(always)]
-        unsafe fn largest(values: &[f32; BLOCK]) -> u32 {
-            // SAFETY: the block has 4 vectors of 8 floats; the set is the caller's.
-            unsafe {
-                let magnitude = |i: usize| {
-                    let v = _mm256_loadu_si256(values.as_ptr().add(8 * i).cast());
-                    _mm256_and_si256(v, _mm256_set1_epi32(0x7fff_ffff))
-                };
-                let first = _mm256_max_epi32(magnitude(0), magnitude(1));
-                largest_of(_mm256_max_epi32(first, _mm256_max_epi32(magnitude(2), magnitude(3))))
-            }
+    /// Writes scale and sums, given sums of values whose lanes 0 to 3 make the first half and 4 to 7 the second.
+    ///
+    /// # Safety
+    /// As [`BlockOut::write_empty`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn write_sums(out: BlockOut, scale: f32, sums: __m256i) {
+        let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
+        let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
+        let (first, second) = (_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+        let (halves, whole) = (_mm_unpacklo_epi32(first, second), _mm_add_epi32(first, second));
+        let s = _mm_set1_ps(scale);
+        let zero = _mm_setzero_si128();
+        // SAFETY: the caller's; 8 bytes for each half's, 4 for each whole's.
+        unsafe {
+            out.scale.write(scale);
+            out.sum.write(_mm_cvtss_f32(_mm_mul_ps(_mm_cvtepi32_ps(whole), s)));
+            _mm_storel_epi64(out.half_sum.cast(), _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(halves), s)));
+            out.neg_sum.write(_mm_cvtsi128_si32(_mm_sub_epi32(zero, whole)));
+            _mm_storel_epi64(out.neg_half.cast(), _mm_sub_epi32(zero, halves));
         }
-        #[inline(always)]
-        unsafe fn round(values: &[f32; BLOCK], inverse: f32, q: &mut [i8; BLOCK]) -> [i32; 2] {
-            // SAFETY: as above, and `q` has room for 32 bytes. A NaN becomes the lowest integer, whose saturated bytes would be
-            // -128: its mask makes it 0.
+    }
+
+    /// # Safety
+    /// As [`super::quantize_blocks`].
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn avx2(values: *const f32, n: usize, out: BlockOut, step: usize) {
+        for b in 0..n {
+            // SAFETY: the caller's: 4 vectors of 8 values, and a place for the block.
             unsafe {
-                let rounded = |i: usize| {
-                    let x = _mm256_mul_ps(_mm256_loadu_ps(values.as_ptr().add(8 * i)), _mm256_set1_ps(inverse));
-                    let number = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_ORD_Q>(x, x));
-                    _mm256_and_si256(_mm256_cvtps_epi32(x), number)
-                };
-                let first = _mm256_packs_epi32(rounded(0), rounded(1));
-                let second = _mm256_packs_epi32(rounded(2), rounded(3));
+                let (values, out) = (values.add(b * BLOCK), out.skip(b * step));
+                let v: [__m256; 4] = [
+                    _mm256_loadu_ps(values),
+                    _mm256_loadu_ps(values.add(8)),
+                    _mm256_loadu_ps(values.add(16)),
+                    _mm256_loadu_ps(values.add(24)),
+                ];
+                let mut most = _mm256_setzero_si256();
+                for v in v {
+                    let magnitude = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff));
+                    most = _mm256_max_epi32(most, magnitude);
+                }
+                let largest = largest_of(most);
+                if !has_values(largest) {
+                    out.write_empty(largest);
+                    continue;
+                }
+                let largest = f32::from_bits(largest);
+                let inverse = _mm256_set1_ps(127.0 / largest);
+                let mut ints = [_mm256_setzero_si256(); 4];
+                for (ints, v) in ints.iter_mut().zip(v) {
+                    *ints = _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse));
+                }
+                let words =
+                    _mm256_packs_epi16(_mm256_packs_epi32(ints[0], ints[1]), _mm256_packs_epi32(ints[2], ints[3]));
                 // Packing works in halves of 128 bits: the quads come out as 0 2 4 6 1 3 5 7.
-                let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-                let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, second), order);
-                _mm256_storeu_si256(q.as_mut_ptr().cast(), bytes);
+                let bytes = _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+                _mm256_storeu_si256(out.q.cast(), bytes);
                 let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
-                half_sums(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+                write_sums(out, largest / 127.0, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
             }
         }
     }
 
-    impl Quantizer for Avx512 {
-        #[inline(always)]
-        unsafe fn largest(values: &[f32; BLOCK]) -> u32 {
-            // SAFETY: the block has 2 vectors of 16 floats; the set is the caller's.
+    /// # Safety
+    /// As [`super::quantize_blocks`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2")]
+    pub(super) unsafe fn avx512(values: *const f32, n: usize, out: BlockOut, step: usize) {
+        for b in 0..n {
+            // SAFETY: the caller's: 2 vectors of 16 values, and a place for the block.
             unsafe {
-                let mask = _mm512_set1_epi32(0x7fff_ffff);
-                let a = _mm512_and_si512(_mm512_loadu_si512(values.as_ptr().cast()), mask);
-                let b = _mm512_and_si512(_mm512_loadu_si512(values.as_ptr().add(16).cast()), mask);
-                let most = _mm512_max_epi32(a, b);
-                largest_of(_mm256_max_epi32(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64::<1>(most)))
+                let (values, out) = (values.add(b * BLOCK), out.skip(b * step));
+                let (first, second) = (_mm512_loadu_ps(values), _mm512_loadu_ps(values.add(16)));
+                let magnitude = |v| _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fff_ffff));
+                let most = _mm512_max_epi32(magnitude(first), magnitude(second));
+                let most = _mm256_max_epi32(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64::<1>(most));
+                let largest = largest_of(most);
+                if !has_values(largest) {
+                    out.write_empty(largest);
+                    continue;
+                }
+                let largest = f32::from_bits(largest);
+                let inverse = _mm512_set1_ps(127.0 / largest);
+                let first = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)));
+                let second = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(second, inverse)));
+                let bytes = _mm256_set_m128i(second, first);
+                _mm256_storeu_si256(out.q.cast(), bytes);
+                let sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
+                write_sums(out, largest / 127.0, sums);
             }
         }
-        #[inline(always)]
-        unsafe fn round(values: &[f32; BLOCK], inverse: f32, q: &mut [i8; BLOCK]) -> [i32; 2] {
-            // SAFETY: as above, and `q` has room for 32 bytes. A NaN becomes the lowest integer, whose low byte is 0.
-            unsafe {
-                let inverse = _mm512_set1_ps(inverse);
-                let rounded = |i: usize| {
-                    let x = _mm512_mul_ps(_mm512_loadu_ps(values.as_ptr().add(16 * i)), inverse);
-                    _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x))
-                };
-                let bytes = _mm256_set_m128i(rounded(1), rounded(0));
-                _mm256_storeu_si256(q.as_mut_ptr().cast(), bytes);
-                half_sums(_mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes))
-            }
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_magnitude_with_values_is_the_least_whose_inverse_is_finite() {
+        assert!((127.0 / f32::from_bits(LEAST)).is_finite());
+        assert!((127.0 / f32::from_bits(LEAST - 1)).is_infinite());
     }
 }

@@ -1,7 +1,7 @@
-//! Norms, gates, residual sums and heads against references in f64, and row invariance.
+//! Norms, residual sums and heads against references in f64, and row invariance.
 
 use proptest::prelude::*;
-use selfspec_kernels::{Activations, Compute, GateAct, Isa, RopeRows, RopeStyle, rms_norm};
+use selfspec_kernels::{Activations, Compute, Inputs, Isa, RopeRows, RopeStyle, rms_norm};
 
 /// Numbers in -1..1 from a counter.
 fn noises(seed: u64, n: usize) -> Vec<f32> {
@@ -42,7 +42,7 @@ fn norm_agrees_with_f64_at_every_size() {
         let (hidden, weight) = (noises(1, 5 * dim), noises(2, dim));
         for compute in computes(2) {
             let mut x = Activations::new();
-            compute.norm(&hidden, dim, &[3, 0, 3], &weight, 1e-5, false, &mut x);
+            compute.norm(&hidden, dim, &[3, 0, 3], &weight, 1e-5, Inputs::F32, &mut x);
             assert_eq!((x.rows(), x.k()), (3, dim));
             for (row, i) in x.f32_rows().chunks(dim).zip([3, 0, 3]) {
                 let expected = norm_f64(&hidden[i * dim..][..dim], &weight, 1e-5);
@@ -55,29 +55,6 @@ fn norm_agrees_with_f64_at_every_size() {
         rms_norm(&mut x, &weight, 1e-5);
         for (got, expected) in x.iter().zip(norm_f64(&hidden[..dim], &weight, 1e-5)) {
             close(*got, expected, &format!("rms_norm of {dim}"));
-        }
-    }
-}
-
-#[test]
-fn gates_agree_with_f64() {
-    let mut gate: Vec<f32> = (-4000..4000).map(|i| i as f32 / 100.0).collect();
-    gate.extend([-0.0, 1e-30, -1e-30, 87.5, -87.5, 88.4, -88.4, 200.0, -200.0, 1e4, -1e4]);
-    let up = noises(3, gate.len());
-    for compute in computes(1) {
-        for act in [GateAct::Silu, GateAct::GeluTanh] {
-            let mut x = Activations::new();
-            compute.gate(act, &gate, &up, gate.len(), false, &mut x);
-            for ((got, g), up) in x.f32_rows().iter().zip(&gate).zip(&up) {
-                let (g, up) = (f64::from(*g), f64::from(*up));
-                let y = match act {
-                    GateAct::Silu => g / (1.0 + (-g).exp()),
-                    GateAct::GeluTanh => {
-                        0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g)).tanh())
-                    }
-                };
-                close(*got, y * up, &format!("{} {act:?} of {g}", compute.isa()));
-            }
         }
     }
 }
@@ -162,8 +139,8 @@ fn heads_get_bias_then_norm_then_rotation() {
     }
 }
 
-/// All operations on rows `rows` of one big input: the norm's, the gate's and the heads' output, and the hidden rows after adding.
-fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 4] {
+/// All operations on rows `rows` of one big input: the norm's and the heads' output, and the hidden rows after adding.
+fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 3] {
     const ALL: usize = 70;
     let pick = |seed: u64| -> Vec<f32> {
         let all = noises(seed, ALL * dim);
@@ -173,10 +150,8 @@ fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 
     let weight = noises(20, dim);
     let hidden = noises(21, ALL * dim);
     let mut x = Activations::new();
-    compute.norm(&hidden, dim, rows, &weight, 1e-5, true, &mut x);
+    compute.norm(&hidden, dim, rows, &weight, 1e-5, Inputs::BOTH, &mut x);
     let normed = per_row(x.f32_rows());
-    compute.gate(GateAct::Silu, &pick(22), &pick(23), dim, true, &mut x);
-    let gated = per_row(x.f32_rows());
     let mut sums = hidden.clone();
     compute.add(&pick(24), dim, rows, Some((&weight, 1e-5)), &mut sums);
     let sums = per_row(&rows.iter().flat_map(|i| sums[i * dim..][..dim].to_vec()).collect::<Vec<_>>());
@@ -186,7 +161,7 @@ fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 
     let rope = RopeRows { cos: &cos, sin: &sin, style: RopeStyle::Halves, rot: 16 };
     let mut heads = pick(25);
     compute.heads(&mut heads, dim / 16, 16, Some(&weight), Some((&weight[..16], 1e-6)), &rope);
-    [normed, gated, sums, per_row(&heads)]
+    [normed, sums, per_row(&heads)]
 }
 
 #[test]
@@ -194,7 +169,7 @@ fn bits_do_not_depend_on_row_count_order_or_threads() {
     for dim in [16, 48, 576, 2048] {
         for isa in Isa::available() {
             let one = Compute::new(isa, 1);
-            let alone: Vec<[Vec<Vec<u32>>; 4]> = (0..70).map(|row| everything(&one, dim, &[row])).collect();
+            let alone: Vec<[Vec<Vec<u32>>; 3]> = (0..70).map(|row| everything(&one, dim, &[row])).collect();
             for threads in 1..=3 {
                 let compute = Compute::new(isa, threads);
                 let all: Vec<usize> = (0..70).collect();
@@ -202,7 +177,7 @@ fn bits_do_not_depend_on_row_count_order_or_threads() {
                 for rows in [&all[..], &backwards[..], &all[3..5], &all[60..]] {
                     let together = everything(&compute, dim, rows);
                     for (i, row) in rows.iter().enumerate() {
-                        for (op, name) in ["norm", "gate", "add", "heads"].iter().enumerate() {
+                        for (op, name) in ["norm", "add", "heads"].iter().enumerate() {
                             assert_eq!(
                                 together[op][i],
                                 alone[*row][op][0],
@@ -218,19 +193,6 @@ fn bits_do_not_depend_on_row_count_order_or_threads() {
 }
 
 #[test]
-fn long_rows_that_are_cut_give_the_same_bits() {
-    let k = 40_000;
-    let (gate, up) = (noises(30, 3 * k), noises(31, 3 * k));
-    for isa in Isa::available() {
-        let mut alone = Activations::new();
-        Compute::new(isa, 1).gate(GateAct::GeluTanh, &gate[k..2 * k], &up[k..2 * k], k, true, &mut alone);
-        let mut together = Activations::new();
-        Compute::new(isa, 3).gate(GateAct::GeluTanh, &gate, &up, k, true, &mut together);
-        assert_eq!(bits(alone.f32_rows()), bits(&together.f32_rows()[k..2 * k]));
-    }
-}
-
-#[test]
 fn a_nan_reaches_its_own_row_and_no_other() {
     let dim = 48;
     for compute in computes(2) {
@@ -238,20 +200,16 @@ fn a_nan_reaches_its_own_row_and_no_other() {
         hidden[dim + 47] = f32::NAN;
         let weight = vec![1.0; dim];
         let mut x = Activations::new();
-        compute.norm(&hidden, dim, &[0, 1, 2], &weight, 1e-5, true, &mut x);
+        compute.norm(&hidden, dim, &[0, 1, 2], &weight, 1e-5, Inputs::BOTH, &mut x);
         for (row, values) in x.f32_rows().chunks(dim).enumerate() {
             assert!(values.iter().all(|v| v.is_nan() == (row == 1)), "{} row {row}", compute.isa());
-        }
-        for act in [GateAct::Silu, GateAct::GeluTanh] {
-            compute.gate(act, &hidden, &vec![1.0; 3 * dim], dim, false, &mut x);
-            assert!(x.f32_rows().iter().enumerate().all(|(i, v)| v.is_nan() == (i == dim + 47)));
         }
         let mut sums = noises(41, 3 * dim);
         compute.add(&hidden, dim, &[0, 1, 2], Some((&weight, 1e-5)), &mut sums);
         assert!(sums.iter().enumerate().all(|(i, v)| v.is_nan() == (i / dim == 1)));
         let mut weight = weight;
         weight[5] = f32::NAN;
-        compute.norm(&hidden, dim, &[0], &weight, 1e-5, false, &mut x);
+        compute.norm(&hidden, dim, &[0], &weight, 1e-5, Inputs::F32, &mut x);
         assert!(x.f32_rows()[5].is_nan());
     }
 }
@@ -267,13 +225,12 @@ fn panic_of(f: impl FnOnce(&Compute, &mut Activations)) -> String {
 fn broken_contracts_panic_with_the_facts() {
     let x = [0.0f32; 12];
     let norm = |len: usize, dim: usize, index: &[usize], weight: usize| {
-        panic_of(|c, a| c.norm(&x[..len], dim, index, &x[..weight], 1e-5, false, a))
+        panic_of(|c, a| c.norm(&x[..len], dim, index, &x[..weight], 1e-5, Inputs::F32, a))
     };
     assert_eq!(norm(11, 4, &[], 4), "11 hidden values are no whole number of rows of 4");
     assert_eq!(norm(12, 0, &[], 0), "12 hidden values are no whole number of rows of 0");
     assert_eq!(norm(12, 4, &[3], 4), "row 3 of 3 hidden rows");
     assert_eq!(norm(12, 4, &[2], 3), "3 norm weights for rows of 4");
-    assert_eq!(panic_of(|c, a| c.gate(GateAct::Silu, &x, &x[..8], 4, true, a)), "8 up values for 12 gate values");
     assert_eq!(panic_of(|c, _| c.add(&x[..8], 4, &[0], None, &mut [0.0; 12])), "8 values for 1 rows of 4");
     assert_eq!(panic_of(|c, _| c.add(&x[..4], 4, &[3], None, &mut [0.0; 12])), "row 3 of 3 hidden rows");
     let heads = |rot: usize, angles: usize| {
@@ -297,16 +254,11 @@ proptest! {
         let index: Vec<usize> = (0..rows).rev().collect();
         for compute in computes(threads) {
             let mut x = Activations::new();
-            compute.norm(&hidden, dim, &index, &weight, 1e-6, true, &mut x);
+            compute.norm(&hidden, dim, &index, &weight, 1e-6, Inputs::BOTH, &mut x);
             for (row, i) in x.f32_rows().chunks(dim).zip(&index) {
                 for (got, expected) in row.iter().zip(norm_f64(&hidden[i * dim..][..dim], &weight, 1e-6)) {
                     close(*got, expected, "norm");
                 }
-            }
-            compute.gate(GateAct::Silu, &hidden, &hidden, dim, true, &mut x);
-            for (got, g) in x.f32_rows().iter().zip(&hidden) {
-                let g = f64::from(*g);
-                close(*got, g * g / (1.0 + (-g).exp()), "gate");
             }
         }
     }

@@ -5,7 +5,9 @@ mod gguf;
 use gguf::{Random, dequantise_all, product, random_tensor, round_to_int8, scale_offsets};
 use half::{bf16, f16};
 use proptest::prelude::*;
-use selfspec_kernels::{Activations, Compute, Format, Input, Isa, KernelError, MatmulJob, PanelMatrix, Team};
+use selfspec_kernels::{
+    Activations, Compute, Format, GateAct, Input, Inputs, Isa, KernelError, MatmulJob, PanelMatrix, Team,
+};
 
 fn pack(format: Format, n: usize, k: usize, bytes: &[u8]) -> PanelMatrix {
     PanelMatrix::pack(&Team::new(2), format, n, k, bytes).expect("a sound matrix")
@@ -13,7 +15,7 @@ fn pack(format: Format, n: usize, k: usize, bytes: &[u8]) -> PanelMatrix {
 
 fn multiply(compute: &Compute, w: &PanelMatrix, rows: &[f32]) -> Vec<f32> {
     let mut x = Activations::new();
-    compute.load(rows, w.k(), w.wants() == Input::Int8, &mut x);
+    compute.load(rows, w.k(), Inputs::of(&[w]), &mut x);
     let mut out = vec![f32::NAN; x.rows() * w.n()];
     compute.matmul(&x, &mut [MatmulJob { w, out: &mut out }]);
     out
@@ -91,6 +93,82 @@ proptest! {
     }
 }
 
+/// What [`Compute::gated`] gives for these rows: its floats, and its product with an identity in 8-bit form, which shows the blocks.
+fn gated(compute: &Compute, act: GateAct, gate: &PanelMatrix, up: &PanelMatrix, rows: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let (mut x, mut out) = (Activations::new(), Activations::new());
+    compute.load(rows, gate.k(), Inputs::of(&[gate, up]), &mut x);
+    compute.gated(act, &x, gate, up, Inputs::BOTH, &mut out);
+    let floats = out.f32_rows().to_vec();
+    if !gate.n().is_multiple_of(32) {
+        return (floats, Vec::new());
+    }
+    let n = gate.n();
+    // Q8_0: one in the diagonal, as 127 times 1/127 would round.
+    let mut identity = Vec::new();
+    for i in 0..n {
+        for block in 0..n / 32 {
+            identity.extend(f16::ONE.to_le_bytes());
+            identity.extend((0..32).map(|j| u8::from(block * 32 + j == i)));
+        }
+    }
+    let identity = pack(Format::Q8_0, n, n, &identity);
+    let mut product = vec![0.0; floats.len()];
+    compute.matmul(&out, &mut [MatmulJob { w: &identity, out: &mut product }]);
+    let mut only = Activations::new();
+    compute.gated(act, &x, gate, up, Inputs::INT8, &mut only);
+    let mut again = vec![0.0; floats.len()];
+    compute.matmul(&only, &mut [MatmulJob { w: &identity, out: &mut again }]);
+    assert_eq!(product, again, "the blocks are the same without the floats");
+    (floats, product)
+}
+
+#[test]
+fn a_gated_product_is_that_of_its_parts_whatever_the_company() {
+    for (i, format) in Format::ALL.into_iter().enumerate() {
+        let other = Format::ALL[(i + 5) % Format::ALL.len()]; // the two matrices need not be of one format
+        let k = format.block_len().max(other.block_len()).max(32);
+        for n in [1, 17, 40, 96] {
+            let gate = pack(format, n, k, &random_tensor(format, n, k, 7));
+            let up = pack(other, n, k, &random_tensor(other, n, k, 8));
+            let rows = Random::new(9).floats(11 * k);
+            for isa in Isa::available() {
+                let one = Compute::new(isa, 1);
+                for act in [GateAct::Silu, GateAct::GeluTanh] {
+                    let (whole, blocks) = gated(&Compute::new(isa, 3), act, &gate, &up, &rows);
+                    let (g, u) = (multiply(&one, &gate, &rows), multiply(&one, &up, &rows));
+                    for ((got, g), u) in whole.iter().zip(&g).zip(&u) {
+                        let (g, u) = (f64::from(*g), f64::from(*u));
+                        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+                        let y = match act {
+                            GateAct::Silu => g * sigmoid(g),
+                            GateAct::GeluTanh => {
+                                g * sigmoid((8.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g))
+                            }
+                        };
+                        let error = (f64::from(*got) - y * u).abs();
+                        assert!(
+                            error <= 3e-6 * (y * u).abs() + 2e-7 * u.abs(),
+                            "{format} {isa} {act:?} of {g} and {u}: {got}"
+                        );
+                    }
+                    for (row, values) in blocks.chunks_exact(n.max(1)).enumerate() {
+                        let meant: Vec<f32> = round_to_int8(&whole[row * n..][..n]);
+                        for (got, meant) in values.iter().zip(meant) {
+                            assert!((got - meant).abs() <= 1e-5 * meant.abs(), "{format} {isa}: {got} for {meant}");
+                        }
+                    }
+                    for row in [0, 4, 10] {
+                        let (alone, alone_blocks) = gated(&one, act, &gate, &up, &rows[row * k..][..k]);
+                        let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+                        assert!(same(&alone, &whole[row * n..]), "{format} {isa} row {row}");
+                        assert!(alone_blocks.is_empty() || same(&alone_blocks, &blocks[row * n..]), "{format} {isa}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn extreme_integers_do_not_saturate() {
     // All weights at their largest magnitude, activations at +-127 with the signs that push every partial sum one way.
@@ -140,7 +218,7 @@ fn variant_rows() -> Vec<String> {
                     // A different order for every m: 1, 2, 3, 5, 7, ... have no factor in common with 19.
                     let order: Vec<usize> = (0..m).map(|i| (i * (m % 18 + 1) + threads) % 19).collect();
                     let input: Vec<f32> = order.iter().flat_map(|r| &rows[r * k..][..k]).copied().collect();
-                    compute.load(&input, k, w.wants() == Input::Int8, &mut x);
+                    compute.load(&input, k, Inputs::of(&[&w]), &mut x);
                     let (mut out, mut out2) = (vec![0f32; m * n], vec![0f32; m * 33]);
                     let mut jobs = [MatmulJob { w: &w, out: &mut out }, MatmulJob { w: &w2, out: &mut out2 }];
                     compute.matmul(&x, &mut jobs);
@@ -256,16 +334,16 @@ fn an_input_is_reused_for_other_shapes() {
     let w = pack(Format::Q4_0, 20, 64, &random_tensor(Format::Q4_0, 20, 64, 1));
     let v = pack(Format::F16, 20, 5, &random_tensor(Format::F16, 20, 5, 1));
     let rows = Random::new(2).floats(6 * 64);
-    compute.load(&rows, 64, true, &mut x);
+    compute.load(&rows, 64, Inputs::BOTH, &mut x);
     compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut big }]);
     let before = big.clone();
-    compute.load(&rows[..5], 5, false, &mut x);
-    assert_eq!((x.rows(), x.k(), x.has_int8(), x.f32_rows()), (1, 5, false, &rows[..5]));
+    compute.load(&rows[..5], 5, Inputs::F32, &mut x);
+    assert_eq!((x.rows(), x.k(), x.inputs(), x.f32_rows()), (1, 5, Inputs::F32, &rows[..5]));
     compute.matmul(&x, &mut [MatmulJob { w: &v, out: &mut small }]);
-    compute.load(&rows, 64, true, &mut x);
+    compute.load(&rows, 64, Inputs::BOTH, &mut x);
     compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut big }]);
     assert_eq!(big, before);
-    compute.load(&[], 64, true, &mut x);
+    compute.load(&[], 64, Inputs::BOTH, &mut x);
     compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut [] }]);
     compute.matmul(&x, &mut []);
 }

@@ -1,6 +1,6 @@
 //! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that are active there.
 
-use selfspec_kernels::{AttentionRow, Compute, Input, KvPages, MatmulJob, PAGE_POSITIONS, PanelMatrix};
+use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
 
 use crate::backend::{Enter, Row, StepOutput};
 use crate::model::{Layer, Model};
@@ -20,8 +20,7 @@ pub(crate) struct Scratch {
     key: Vec<f32>,                              // (active row, kv_heads, head_dim)
     value: Vec<f32>,                            // (active row, kv_heads, head_dim)
     attended: Vec<f32>,                         // (active row, heads, head_dim)
-    gate: Vec<f32>,                             // (active row, ffn_dim)
-    up: Vec<f32>,                               // (active row, ffn_dim)
+    gated: selfspec_kernels::Activations,       // (active row, ffn_dim)
     out: Vec<f32>,                              // (active row, dim)
     attention_rows: Vec<AttentionRow<'static>>, // empty between layers: only its memory is kept
 }
@@ -117,7 +116,7 @@ impl Pass<'_> {
         // Attention's output, added to the residual stream.
         let q_dim = c.heads * c.head_dim;
         let output = &weights.attention_output;
-        self.compute.load(&s.attended[..m * q_dim], q_dim, wants_int8(&[output]), &mut s.input);
+        self.compute.load(&s.attended[..m * q_dim], q_dim, Inputs::of(&[output]), &mut s.input);
         grow(&mut s.out, m * c.dim);
         self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
         let post_norm = weights.post_attention_norm.as_deref().map(|w| (w, eps));
@@ -126,19 +125,13 @@ impl Pass<'_> {
         self.profiler.lap(Part::Add);
 
         // The gated feed-forward layer.
-        let int8 = wants_int8(&[&weights.gate, &weights.up]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.ffn_norm, eps, int8, &mut s.input);
+        let inputs = Inputs::of(&[&weights.gate, &weights.up]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.ffn_norm, eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
-        grow(&mut s.gate, m * c.ffn_dim);
-        grow(&mut s.up, m * c.ffn_dim);
-        let (gate, up) = (&mut s.gate[..m * c.ffn_dim], &mut s.up[..m * c.ffn_dim]);
-        let mut jobs = [MatmulJob { w: &weights.gate, out: gate }, MatmulJob { w: &weights.up, out: up }];
-        self.compute.matmul(&s.input, &mut jobs);
-        self.profiler.lap(Part::GateUp);
-        let (gate, up) = (&s.gate[..m * c.ffn_dim], &s.up[..m * c.ffn_dim]);
-        self.compute.gate(c.gate, gate, up, c.ffn_dim, wants_int8(&[&weights.down]), &mut s.input);
+        let inputs = Inputs::of(&[&weights.down]);
+        self.compute.gated(c.gate, &s.input, &weights.gate, &weights.up, inputs, &mut s.gated);
         self.profiler.lap(Part::Gate);
-        self.compute.matmul(&s.input, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.gated, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
         self.profiler.lap(Part::Down);
         let post_norm = weights.post_ffn_norm.as_deref().map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
@@ -151,8 +144,8 @@ impl Pass<'_> {
         let s = &mut *self.scratch;
         let m = s.active.len();
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let int8 = wants_int8(&[&weights.query, &weights.key, &weights.value]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, int8, &mut s.input);
+        let inputs = Inputs::of(&[&weights.query, &weights.key, &weights.value]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
@@ -233,8 +226,8 @@ impl Pass<'_> {
         if s.active.is_empty() {
             return;
         }
-        let int8 = wants_int8(&[head]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &self.model.output_norm, c.norm_eps, int8, &mut s.input);
+        let inputs = Inputs::of(&[head]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, &self.model.output_norm, c.norm_eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
         self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: logits }]);
         self.profiler.lap(Part::Head);
@@ -243,10 +236,6 @@ impl Pass<'_> {
 
 fn live<'a>(sequences: &'a [Option<Sequence>], row: &Row) -> &'a Sequence {
     sequences[row.seq.0 as usize].as_ref().expect("checked when the row was admitted")
-}
-
-fn wants_int8(weights: &[&PanelMatrix]) -> bool {
-    weights.iter().any(|w| w.wants() == Input::Int8)
 }
 
 fn grow(buffer: &mut Vec<f32>, len: usize) {

@@ -19,9 +19,7 @@ pub enum Part {
     Attention,
     /// Quantising attention's output, and its projection.
     AttentionOutput,
-    /// The gate and up projections.
-    GateUp,
-    /// The gated activation, and quantising it.
+    /// The gate and up projections, the gated activation, and quantising it.
     Gate,
     /// The down projection.
     Down,
@@ -33,7 +31,7 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order of a step.
-    pub const ALL: [Part; 12] = [
+    pub const ALL: [Part; 11] = [
         Part::Enter,
         Part::Norm,
         Part::QueryKeyValue,
@@ -41,7 +39,6 @@ impl Part {
         Part::CacheWrite,
         Part::Attention,
         Part::AttentionOutput,
-        Part::GateUp,
         Part::Gate,
         Part::Down,
         Part::Add,
@@ -58,8 +55,7 @@ impl Part {
             Part::CacheWrite => "kv write",
             Part::Attention => "attention",
             Part::AttentionOutput => "attention output",
-            Part::GateUp => "gate and up",
-            Part::Gate => "gate",
+            Part::Gate => "gate and up",
             Part::Down => "down",
             Part::Add => "add",
             Part::Head => "head",
