@@ -144,11 +144,11 @@ fn read_messages(value: &Value) -> Result<Vec<(String, String)>, String> {
     if messages.is_empty() {
         return Err("`messages` is empty".to_owned());
     }
-    let field = |message: &Value, key: &str| {
+    let field = |i: usize, message: &Value, key: &str| {
         let value = message.get(key).and_then(Value::as_str).map(str::to_owned);
-        value.ok_or_else(|| format!("a message without a string `{key}`"))
+        value.ok_or_else(|| format!("`messages`, number {}: no string `{key}`", i + 1))
     };
-    messages.iter().map(|m| Ok((field(m, "role")?, field(m, "content")?))).collect()
+    messages.iter().enumerate().map(|(i, m)| Ok((field(i, m, "role")?, field(i, m, "content")?))).collect()
 }
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
             ("{\"prompt\": 1}", "line 2: `prompt` is not a string"),
             ("{\"prompt\": \"\"}", "line 2: `prompt` is empty"),
             ("{\"turns\": []}", "line 2: `turns` is empty"),
-            ("{\"messages\": [{\"role\": \"user\"}]}", "line 2: a message without a string `content`"),
+            ("{\"messages\": [{\"role\": \"user\"}]}", "line 2: `messages`, number 1: no string `content`"),
             ("{\"prompt\": \"a\", \"turns\": [\"b\"]}", "line 2: more than one of"),
             ("{\"prompt\": \"a\", \"category\": 3}", "line 2: `category` is not a string"),
         ] {

@@ -102,6 +102,19 @@ impl TextError {
     }
 }
 
+/// The parser's words, with JSON's names of types in place of Rust's.
+pub(crate) fn in_json_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some(at) = text.rfind(", expected ") else { return text };
+    let (found, mut expected) = (&text[..at], text[at..].to_owned());
+    for (rust, json) in
+        [(" u32", " a whole number"), (" f64", " a number"), (" a sequence", " a list"), (" a map", " an object")]
+    {
+        expected = expected.replace(rust, json);
+    }
+    format!("{found}{expected}")
+}
+
 /// A text shortened for a message: at most 60 characters.
 pub(crate) fn short(text: &str) -> String {
     match text.char_indices().nth(60) {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::added::{Added, Matcher};
 use crate::bpe::{Bpe, Merges, Start};
 use crate::eos;
-use crate::error::{TextError, short};
+use crate::error::{TextError, in_json_words, short};
 use crate::gguf::{byte_level_bpe, byte_level_vocab, byte_of, byte_tokens, index, spaced_vocab};
 use crate::hf_model::{Entries, Merge, Model};
 use crate::hf_parts::{Parts, Spaces};
@@ -23,6 +23,7 @@ const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "tokenizer_config.json";
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with the field `model`")]
 struct File {
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
@@ -36,6 +37,7 @@ struct File {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an added token: an object with `id` and `content`")]
 struct AddedToken {
     id: u32,
     content: String,
@@ -53,6 +55,7 @@ struct AddedToken {
 
 /// The fields of tokenizer_config.json that matter here.
 #[derive(Deserialize, Default)]
+#[serde(expecting = "an object")]
 struct Config {
     #[serde(default)]
     bos_token: Named,
@@ -67,7 +70,7 @@ struct Config {
 
 /// A token's spelling, alone or as an object.
 #[derive(Deserialize, Default)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a token must be a string, an object with `content`, or null")]
 enum Named {
     Text(String),
     Object {
@@ -87,7 +90,10 @@ impl Named {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "`chat_template` must be a string, null, or a list of objects with `name` and `template`"
+)]
 enum Templates {
     One(String),
     Several(Vec<NamedTemplate>),
@@ -122,7 +128,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::BadJson`], and [`TextError::Unsupported`] for components that are not implemented.
     pub fn from_hf(tokenizer_json: &[u8], tokenizer_config: Option<&[u8]>) -> Result<Tokenizer, TextError> {
-        let bad = |file: &'static str| move |e: serde_json::Error| TextError::BadJson { file, what: e.to_string() };
+        let bad = |file: &'static str| move |e: serde_json::Error| TextError::BadJson { file, what: in_json_words(&e) };
         let file: File = serde_json::from_slice(tokenizer_json).map_err(bad(TOKENIZER))?;
         let config: Config = match tokenizer_config {
             Some(bytes) => serde_json::from_slice(bytes).map_err(bad(CONFIG))?,

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 #[derive(Deserialize)]
+#[serde(expecting = "a model: an object with `vocab` and `merges`")]
 pub(crate) struct Model {
     #[serde(rename = "type")]
     pub(crate) ty: Option<String>,

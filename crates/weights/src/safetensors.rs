@@ -147,7 +147,7 @@ struct Entry {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `dtype`, `shape` and `data_offsets`")]
 struct TensorJson {
     dtype: Name,
     shape: Shape,

@@ -152,13 +152,40 @@ fn what_is_wrong_or_not_supported_is_named() {
     assert!(error(|j| j["pre_tokenizer"] = json!({"type": "BertPreTokenizer"})).contains("BertPreTokenizer"));
     assert!(error(|j| j["pre_tokenizer"] = json!(null)).contains("ByteLevel"));
     assert!(error(|j| j["added_tokens"][0]["id"] = json!(4_000_000_000u32)).contains("4000000000"));
-    assert!(error(|j| j["added_tokens"] = json!("x")).contains("tokenizer.json: "));
     let bad = json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false});
     assert!(error(|j| j["pre_tokenizer"] = bad.clone()).contains("\"(\""));
     assert!(Tokenizer::from_hf(b"", None).is_err());
     assert!(Tokenizer::from_hf(b"{\"model\":{\"vocab\":{},\"merges\":[]}}", None).is_err());
     let config_error = load(&byte_level_json(), Some(json!([1]))).unwrap_err().to_string();
     assert!(config_error.contains("tokenizer_config.json"), "{config_error}");
+}
+
+/// The parser knows the fields by Rust's types, which say nothing to whoever wrote the file.
+#[test]
+fn json_of_another_shape_is_told_in_the_words_of_json_with_its_line() {
+    for (at, value, words) in [
+        ("/added_tokens", json!("x"), "invalid type: string \"x\", expected a list at line 1 "),
+        ("/added_tokens/0", json!(7), "expected an added token: an object with `id` and `content` at line 1 "),
+        ("/added_tokens/0/id", json!("7"), "invalid type: string \"7\", expected a whole number at line 1 "),
+        ("/added_tokens/0/lstrip", json!(1), "invalid type: integer `1`, expected a boolean at line 1 "),
+        ("/model/merges/0", json!(1), "expected a merge: two tokens at line 1 "),
+        ("/model", json!("x"), "expected a model: an object with `vocab` and `merges` at line 1 "),
+        ("", json!([]), "expected an object with the field `model` at line 1 "),
+    ] {
+        let message = error(|j| {
+            j["added_tokens"][0]["lstrip"] = json!(false);
+            *j.pointer_mut(at).expect(at) = value.clone();
+        });
+        assert!(message.starts_with("tokenizer.json: ") && message.contains(words), "{message}");
+    }
+    for (config, words) in [
+        (json!({"bos_token": 3}), "a token must be a string, an object with `content`, or null at line 1 "),
+        (json!({"chat_template": 3}), "`chat_template` must be a string, null, or a list of objects"),
+        (json!("x"), "expected an object at line 1 "),
+    ] {
+        let message = load(&byte_level_json(), Some(config)).unwrap_err().to_string();
+        assert!(message.starts_with("tokenizer_config.json: ") && message.contains(words), "{message}");
+    }
 }
 
 #[test]
