@@ -348,6 +348,16 @@ pub(crate) struct BenchArgs {
     #[arg(long, env = "SELFSPEC_EXITS", value_name = "L,...", value_delimiter = ',', value_parser = parse::count)]
     #[arg(hide_env = true)]
     pub(crate) exits: Vec<usize>,
+    /// Positions before the measured passes; each context after the first adds a table of its own
+    #[arg(long, env = "SELFSPEC_CONTEXTS", value_name = "N,...", value_delimiter = ',', value_parser = parse::count)]
+    #[arg(default_value = "256", hide_env = true)]
+    pub(crate) contexts: Vec<usize>,
+    /// Time the passes by part of the forward pass as well
+    #[arg(long, env = "SELFSPEC_PROFILE", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) profile: bool,
+    /// Leave the speculation on prompts out
+    #[arg(long, env = "SELFSPEC_NO_SPECULATION", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) no_speculation: bool,
     /// Tokens drafted a round by layer skip
     #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto", value_parser = parse::draft_len, default_value = "4")]
     #[arg(hide_env = true)]

@@ -54,7 +54,9 @@ pub use request::{Prompt, Request};
 
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::Isa;
-pub use selfspec_model::{Backend, BackendError, Enter, LayerPlan, PlanError, Row, SeqId, StepOutput, TokenId};
+pub use selfspec_model::{
+    Backend, BackendError, Enter, LayerPlan, Part, PartSeconds, PlanError, Row, SeqId, StepOutput, TokenId,
+};
 pub use selfspec_spec::exactness;
 pub use selfspec_spec::{
     DraftLen, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundTrace,

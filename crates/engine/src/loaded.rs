@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::Team;
-use selfspec_model::{CpuBackend, CpuOptions, LayerPlan, Model, TokenId};
+use selfspec_model::{CpuBackend, CpuOptions, LayerPlan, Model, Part, TokenId};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
@@ -100,6 +100,15 @@ impl Loaded {
         let positions: usize = (0..c.n_layers).filter(|l| plan.runs(*l)).map(|l| seen(&l)).sum();
         let kv = positions * (c.kv_bytes_per_position() / c.n_layers);
         (self.model.pass_bytes(plan) + kv) as u64
+    }
+
+    /// Bytes that one part of such a pass streams; 0 for the parts that work on what is in the caches.
+    pub fn part_bytes(&self, part: Part, context: usize) -> u64 {
+        let full = LayerPlan::full(self.info.n_layers);
+        match part {
+            Part::Attention => self.pass_bytes(&full, context) - self.pass_bytes(&full, 0),
+            _ => self.model.part_bytes(part) as u64,
+        }
     }
 
     pub(crate) fn text(&self) -> &TextSide {

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use selfspec_kernels::Team;
-use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, SeqId, StepOutput, TokenId};
+use selfspec_model::{Backend, BackendError, Enter, LayerPlan, PartSeconds, Profiler, Row, SeqId, StepOutput, TokenId};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -29,6 +29,8 @@ pub struct MeasureOptions {
     pub prefill: usize,
     /// Prompt rows in one step of it.
     pub prefill_chunk: usize,
+    /// Whether the passes are timed by part as well, where the backend can.
+    pub profile: bool,
 }
 
 impl Default for MeasureOptions {
@@ -40,6 +42,7 @@ impl Default for MeasureOptions {
             repetitions: 15,
             prefill: 512,
             prefill_chunk: 256,
+            profile: false,
         }
     }
 }
@@ -53,6 +56,8 @@ pub struct Measurements {
     pub passes: Vec<(usize, f64)>,
     /// (plan, seconds of one draft step: one row with logits, hidden state kept), in the order asked for.
     pub drafts: Vec<(LayerPlan, f64)>,
+    /// (m, seconds of a pass over m rows by part), in the order asked for; empty unless asked for.
+    pub profile: Vec<(usize, PartSeconds)>,
     /// Prompt rows a second.
     pub prefill_rows_s: Option<f64>,
     /// Bytes a second that the engine's threads read from memory, over as many bytes as a pass streams.
@@ -96,6 +101,8 @@ pub struct PassTimes {
     pub passes: Vec<(usize, f64)>,
     /// As [`Measurements::drafts`].
     pub drafts: Vec<(LayerPlan, f64)>,
+    /// As [`Measurements::profile`].
+    pub profile: Vec<(usize, PartSeconds)>,
 }
 
 /// Measures passes over `options.rows` rows and draft steps of `options.plans`, after `options.context` positions.
@@ -106,7 +113,13 @@ pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result
     let rows = options.rows.iter().copied().max().unwrap_or(0).max(1);
     check_room(backend, options.context.saturating_add(rows))?;
     let seq = backend.create();
+    if let Some(profiler) = backend.profiler() {
+        profiler.set_on(options.profile);
+    }
     let times = pass_times_in(backend, seq, options);
+    if let Some(profiler) = backend.profiler() {
+        profiler.set_on(false);
+    }
     backend.free(seq);
     times
 }
@@ -123,21 +136,31 @@ fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions
         steps.push(draft);
     }
     let mut seconds = vec![Vec::with_capacity(options.repetitions); steps.len()];
+    let mut parts: Vec<Vec<PartSeconds>> = vec![Vec::new(); steps.len()];
     // One round more than asked for: the first one touches memory for the first time.
     for repetition in 0..=options.repetitions {
-        for (step, seconds) in steps.iter().zip(&mut seconds).filter(|(step, _)| !step.is_empty()) {
+        for ((step, seconds), parts) in steps.iter().zip(&mut seconds).zip(&mut parts) {
+            if step.is_empty() {
+                continue;
+            }
+            if let Some(profiler) = backend.profiler() {
+                profiler.take();
+            }
             let started = Instant::now();
             backend.step(step, &mut out)?;
             let took = started.elapsed().as_secs_f64();
             if repetition > 0 || options.repetitions == 0 {
                 seconds.push(took);
+                parts.extend(backend.profiler().filter(|_| options.profile).map(Profiler::take));
             }
             backend.set_len(seq, options.context)?;
         }
     }
     let mut medians = seconds.iter_mut().map(|s| median(s));
     let passes = options.rows.iter().copied().zip(medians.by_ref()).collect();
-    Ok(PassTimes { passes, drafts: options.plans.iter().cloned().zip(medians).collect() })
+    let profile = options.rows.iter().zip(&parts).filter(|(_, parts)| !parts.is_empty());
+    let profile = profile.map(|(m, parts)| (*m, median_by_part(parts))).collect();
+    Ok(PassTimes { passes, drafts: options.plans.iter().cloned().zip(medians).collect(), profile })
 }
 
 /// Measures how many prompt rows a second are read, `chunk` in a step, over a prompt of `prompt` rows.
@@ -209,6 +232,10 @@ fn rows(
         .collect()
 }
 
+fn median_by_part(steps: &[PartSeconds]) -> PartSeconds {
+    std::array::from_fn(|part| median(&mut steps.iter().map(|seconds| seconds[part]).collect::<Vec<_>>()))
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -248,6 +275,7 @@ impl Engine {
                 context: options.context,
                 passes: times.passes,
                 drafts: times.drafts,
+                profile: times.profile,
                 prefill_rows_s,
                 read_bytes_s: before.zip(after).map(|(before, after)| before.max(after)),
                 pass_bytes,

@@ -193,7 +193,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn load_f16(self, from: *const u16) -> __m512 {
         // SAFETY: the caller allows reading 32 bytes; `self` proves AVX-512.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+        unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(from.cast())) }
     }
     #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m512 {

@@ -112,7 +112,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> __m512 {
         // SAFETY: see above.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+        unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
     unsafe fn load_bf16(p: *const u8) -> __m512 {

@@ -8,6 +8,7 @@ use crate::config::{ArchConfig, RopeScaling};
 use crate::error::ModelError;
 use crate::names::{LayerTensor, Names};
 use crate::plan::LayerPlan;
+use crate::profile::Part;
 use crate::rope::Rope;
 
 /// The weights of one layer.
@@ -97,6 +98,21 @@ impl Model {
         let layers: usize =
             self.layers.iter().enumerate().filter(|(l, _)| plan.runs(*l)).map(|(_, layer)| layer.bytes()).sum();
         layers + self.head().size_bytes()
+    }
+
+    /// Bytes of weights that one part of a full pass streams.
+    pub fn part_bytes(&self, part: Part) -> usize {
+        let over_layers = |of: fn(&Layer) -> Vec<&PanelMatrix>| -> usize {
+            self.layers.iter().flat_map(of).map(PanelMatrix::size_bytes).sum()
+        };
+        match part {
+            Part::QueryKeyValue => over_layers(|l| vec![&l.query, &l.key, &l.value]),
+            Part::AttentionOutput => over_layers(|l| vec![&l.attention_output]),
+            Part::Gate => over_layers(|l| vec![&l.gate, &l.up]),
+            Part::Down => over_layers(|l| vec![&l.down]),
+            Part::Head => self.head().size_bytes(),
+            _ => 0,
+        }
     }
 
     /// Bytes of all packed weights.

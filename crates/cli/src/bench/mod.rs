@@ -16,10 +16,12 @@ use crate::{model, prompts};
 use report::Report;
 use speculation::{Contender, Result as SpeculationResult};
 
-/// Committed positions before the measured rows.
-const CONTEXT: usize = 256;
+/// Prompt tokens before a measurement of plain decoding.
+const PLAIN_PROMPT: usize = 256;
 /// Rows of the widest measured pass.
 const ROWS: usize = 16;
+/// Row counts that are measured at the contexts after the first.
+const FEW_ROWS: [usize; 4] = [1, 2, 4, 8];
 /// Prompt rows of the prefill measurement.
 const PREFILL: usize = 512;
 /// Tokens that a measurement of plain decoding generates.
@@ -29,7 +31,8 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), args.limit)?;
     let prompts = if args.prompts.is_none() { prompts::one_of_each(prompts) } else { prompts };
     let engine = model::engine(&args.model.model, None, &args.compute, ui)?;
-    let needed = CONTEXT + ROWS.max(PLAIN_TOKENS) + 1;
+    let longest = args.contexts.iter().copied().max().unwrap_or(0);
+    let needed = (longest.saturating_add(ROWS)).max(PLAIN_PROMPT + PLAIN_TOKENS).saturating_add(1);
     if engine.context() < needed {
         anyhow::bail!("bench needs a context of {needed} positions, this model has {}", engine.context());
     }
@@ -37,8 +40,13 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let measured = measure(&engine, args, &exits, ui)?;
     let plain_tok_s = plain_speed(&engine, args.repetitions, ui)?;
     let style = Style::of(args.raw, engine.info());
-    let contenders = contenders(args, &exits, engine.n_layers());
-    let speculation = speculation::run(&engine, &prompts, style, &contenders, args, ui)?;
+    let speculation = match args.no_speculation {
+        true => Vec::new(),
+        false => {
+            let contenders = contenders(args, &exits, engine.n_layers());
+            speculation::run(&engine, &prompts, style, &contenders, args, ui)?
+        }
+    };
     let report = Report::new(&engine, &measured, plain_tok_s, &exits, speculation);
     match args.output {
         Format::Md => Ok(output::print(&report.markdown(&args.model.model, args.draft_len))?),
@@ -62,26 +70,31 @@ fn exits(args: &BenchArgs, n_layers: usize) -> anyhow::Result<Vec<Exit>> {
     layers.into_iter().map(|exit| Ok((exit, exit_plan(n_layers, exit)?))).collect()
 }
 
-fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow::Result<Measurements> {
-    let steps = Steps::new(ui, "measuring passes", 0);
-    let options = MeasureOptions {
-        context: CONTEXT,
-        rows: (1..=ROWS).collect(),
-        plans: exits.iter().map(|(_, plan)| plan.clone()).collect(),
-        repetitions: args.repetitions.saturating_mul(5),
-        prefill: PREFILL.min(engine.context()),
-        ..MeasureOptions::default()
-    };
-    let measured = engine.measure(&options)?;
-    steps.step();
+/// Measures at each context: everything at the first, the passes of a few rows at the others.
+fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow::Result<Vec<Measurements>> {
+    let steps = Steps::new(ui, "measuring passes", args.contexts.len() as u64);
+    let mut measured = Vec::new();
+    for (i, context) in args.contexts.iter().enumerate() {
+        let options = MeasureOptions {
+            context: *context,
+            rows: if i == 0 { (1..=ROWS).collect() } else { FEW_ROWS.to_vec() },
+            plans: exits.iter().map(|(_, plan)| plan.clone()).collect(),
+            repetitions: args.repetitions.saturating_mul(5),
+            prefill: if i == 0 { PREFILL.min(engine.context()) } else { 0 },
+            profile: args.profile,
+            ..MeasureOptions::default()
+        };
+        measured.push(engine.measure(&options)?);
+        steps.step();
+    }
     Ok(measured)
 }
 
-/// Tokens a second of plain decoding through the whole engine, after a prompt of [`CONTEXT`] tokens: the median of the repetitions.
+/// Tokens a second of plain decoding through the whole engine, after a prompt of [`PLAIN_PROMPT`] tokens: the median of the repetitions.
 fn plain_speed(engine: &Engine, repetitions: usize, ui: &Ui) -> anyhow::Result<f64> {
     let steps = Steps::new(ui, "measuring plain decoding", repetitions as u64);
     let vocab = engine.info().vocab.max(1);
-    let prompt: Vec<u32> = (0..CONTEXT).map(|i| (i.wrapping_mul(7919) % vocab) as u32).collect();
+    let prompt: Vec<u32> = (0..PLAIN_PROMPT).map(|i| (i.wrapping_mul(7919) % vocab) as u32).collect();
     let mut speeds = Vec::new();
     for _ in 0..repetitions {
         let mut request = Request::new(Prompt::Tokens(prompt.clone()));

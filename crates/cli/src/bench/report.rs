@@ -1,6 +1,6 @@
 //! What `bench` prints: tables, JSON, CSV.
 
-use selfspec_engine::{DraftLen, Engine, Measurements};
+use selfspec_engine::{DraftLen, Engine, Measurements, Part, PartSeconds};
 use serde_json::{Map, Value, json};
 
 use super::{Exit, SpeculationResult};
@@ -20,28 +20,56 @@ pub(crate) struct Report {
     threads: usize,
     isa: String,
     context: usize,
+    /// Milliseconds by part, for the row counts of a profile.
+    profile: Vec<Profile>,
+    /// The contexts after the first.
+    contexts: Vec<Context>,
+}
+
+/// The row counts that the table of a profile shows.
+const PROFILE_ROWS: [usize; 3] = [1, 4, 8];
+
+/// One part of the forward pass.
+#[derive(Debug)]
+struct Profile {
+    part: &'static str,
+    ms: Vec<(usize, f64)>, // (m, milliseconds)
+    gb_s: Option<f64>,     // bytes that it streams over its time, at one row
+}
+
+/// Passes at another context than the first.
+#[derive(Debug)]
+struct Context {
+    positions: usize,
+    passes: Vec<(usize, f64, f64)>, // as `Report::passes`
+    drafts: Vec<(usize, f64)>,      // as `Report::drafts`
+    bound_share: Option<f64>,
+    /// Attention's share of a pass over one row, if it was profiled.
+    attention_share: Option<f64>,
 }
 
 impl Report {
     pub(crate) fn new(
         engine: &Engine,
-        measured: &Measurements,
+        measured: &[Measurements],
         plain_tok_s: f64,
         exits: &[Exit],
         speculation: Vec<SpeculationResult>,
     ) -> Self {
-        let pass = |(m, seconds): &(usize, f64)| Some((*m, seconds * 1e3, measured.b(*m)?));
+        let (first, others) = measured.split_first().expect("there is a first context");
         Report {
             plain_tok_s,
-            prefill_tok_s: measured.prefill_rows_s,
-            read_gb_s: measured.read_bytes_s.map(|b| b / 1e9),
-            bound_share: measured.bound_share(),
-            passes: measured.passes.iter().filter_map(pass).collect(),
-            drafts: exits.iter().filter_map(|(exit, plan)| Some((*exit, measured.c(plan)?))).collect(),
+            prefill_tok_s: first.prefill_rows_s,
+            read_gb_s: first.read_bytes_s.map(|b| b / 1e9),
+            bound_share: first.bound_share(),
+            passes: passes(first),
+            drafts: drafts(first, exits),
             speculation,
             threads: engine.threads(),
             isa: engine.isa().map_or_else(|| "none".to_owned(), |isa| isa.to_string()),
-            context: measured.context,
+            context: first.context,
+            profile: profile(engine, first),
+            contexts: others.iter().map(|m| context(m, exits)).collect(),
         }
     }
 
@@ -51,7 +79,7 @@ impl Report {
             self.passes.iter().map(|p| (p.0.to_string(), json!(f(p)))).collect()
         };
         let c: Map<String, Value> = self.drafts.iter().map(|(exit, c)| (exit.to_string(), json!(c))).collect();
-        json!({
+        let mut object = json!({
             "plain_tok_s": self.plain_tok_s,
             "prefill_tok_s": self.prefill_tok_s,
             "read_gb_s": self.read_gb_s,
@@ -62,7 +90,18 @@ impl Report {
             "speculation": self.speculation.iter().map(line_json).collect::<Vec<_>>(),
             "threads": self.threads,
             "isa": self.isa,
-        })
+        });
+        if !self.profile.is_empty() {
+            let parts = self.profile.iter().map(|p| {
+                let ms: Map<String, Value> = p.ms.iter().map(|(m, ms)| (m.to_string(), json!(ms))).collect();
+                json!({"part": p.part, "ms": ms, "gb_s": p.gb_s})
+            });
+            object["profile"] = parts.collect();
+        }
+        if !self.contexts.is_empty() {
+            object["contexts"] = self.contexts.iter().map(context_json).collect();
+        }
+        object
     }
 
     /// Tables for people.
@@ -88,6 +127,40 @@ impl Report {
         text += "\nDraft steps, relative to a plain step:\n\n";
         let drafts = self.drafts.iter().map(|(exit, c)| vec![exit.to_string(), format!("{c:.2}")]);
         text += &table(&["exit layer L", "c(L)"], &drafts.collect::<Vec<_>>());
+        if !self.profile.is_empty() {
+            let shown = PROFILE_ROWS.map(|m| format!("m = {m}"));
+            let head = ["part", &shown[0], &shown[1], &shown[2], "GB/s at m = 1"];
+            let lines = self.profile.iter().map(|p| {
+                let ms = |m: usize| p.ms.iter().find(|(rows, _)| *rows == m).map(|(_, ms)| *ms);
+                let mut line = vec![p.part.to_owned()];
+                line.extend(PROFILE_ROWS.map(|m| optional(ms(m), 3)));
+                line.push(optional(p.gb_s, 1));
+                line
+            });
+            text += "\nMilliseconds of a pass by part:\n\n";
+            text += &table(&head, &lines.collect::<Vec<_>>());
+        }
+        if !self.contexts.is_empty() {
+            let shown = super::FEW_ROWS.map(|m| if m == 1 { "ms, m = 1".to_owned() } else { format!("b({m})") });
+            let mut head = vec!["context"];
+            head.extend(shown.iter().map(String::as_str));
+            head.extend(["bound", "attention"]);
+            let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |s| format!("{:.0}%", s * 100.0));
+            let exits: Vec<String> = self.drafts.iter().map(|(exit, _)| format!("c({exit})")).collect();
+            head.extend(exits.iter().map(String::as_str));
+            let lines = self.contexts.iter().map(|c| {
+                let mut line = vec![c.positions.to_string()];
+                line.extend(c.passes.iter().map(|(m, ms, b)| format!("{:.2}", if *m == 1 { *ms } else { *b })));
+                line.extend([percent(c.bound_share), percent(c.attention_share)]);
+                line.extend(c.drafts.iter().map(|(_, c)| format!("{c:.2}")));
+                line
+            });
+            text += "\nAt other contexts (bound: share of the bandwidth bound; attention: its share of a pass over one row, with --profile):\n\n";
+            text += &table(&head, &lines.collect::<Vec<_>>());
+        }
+        if self.speculation.is_empty() {
+            return text;
+        }
         let words = length_words(draft_len);
         text += &format!(
             "\nSpeculation at temperature 0 (layer skip drafts {words}), speed-up over plain decoding of the same prompts:\n\n"
@@ -121,6 +194,17 @@ impl Report {
         self.passes.iter().for_each(|(m, _, b)| line("b", &m.to_string(), Some(*b)));
         self.passes.iter().for_each(|(m, ms, _)| line("pass_ms", &m.to_string(), Some(*ms)));
         self.drafts.iter().for_each(|(exit, c)| line("c", &exit.to_string(), Some(*c)));
+        for p in &self.profile {
+            p.ms.iter().for_each(|(m, ms)| line("part_ms", &format!("{} {m}", p.part), Some(*ms)));
+        }
+        for context in &self.contexts {
+            let at = |key: &str| format!("{key} at {}", context.positions);
+            context.passes.iter().for_each(|(m, _, b)| line("b", &at(&m.to_string()), Some(*b)));
+            context.passes.iter().for_each(|(m, ms, _)| line("pass_ms", &at(&m.to_string()), Some(*ms)));
+            context.drafts.iter().for_each(|(exit, c)| line("c", &at(&exit.to_string()), Some(*c)));
+            line("bound_share", &at(""), context.bound_share);
+            line("attention_share", &at(""), context.attention_share);
+        }
         line("threads", "", Some(self.threads as f64));
         text += &format!("isa,,{}\n", self.isa);
         text += "\ndrafter,exit_layer,draft_len,category,tok_s,speedup,drafted,accepted,rounds\n";
@@ -143,6 +227,55 @@ impl Report {
         }
         text
     }
+}
+
+fn passes(measured: &Measurements) -> Vec<(usize, f64, f64)> {
+    measured.passes.iter().filter_map(|(m, seconds)| Some((*m, seconds * 1e3, measured.b(*m)?))).collect()
+}
+
+fn drafts(measured: &Measurements, exits: &[Exit]) -> Vec<(usize, f64)> {
+    exits.iter().filter_map(|(exit, plan)| Some((*exit, measured.c(plan)?))).collect()
+}
+
+fn profile(engine: &Engine, measured: &Measurements) -> Vec<Profile> {
+    let parts = Part::ALL.iter().filter(|_| !measured.profile.is_empty()).map(|part| {
+        let seconds = |times: &PartSeconds| times[*part as usize];
+        let one = measured.profile.iter().find(|(m, _)| *m == 1).map(|(_, times)| seconds(times));
+        let bytes = engine.loaded().map(|loaded| loaded.part_bytes(*part, measured.context) as f64);
+        Profile {
+            part: part.name(),
+            ms: measured.profile.iter().map(|(m, times)| (*m, seconds(times) * 1e3)).collect(),
+            gb_s: bytes.filter(|bytes| *bytes > 0.0).zip(one).map(|(bytes, seconds)| bytes / seconds / 1e9),
+        }
+    });
+    parts.collect()
+}
+
+fn context(measured: &Measurements, exits: &[Exit]) -> Context {
+    let one = measured.profile.iter().find(|(m, _)| *m == 1);
+    let share = |times: &PartSeconds| times[Part::Attention as usize] / times.iter().sum::<f64>();
+    Context {
+        positions: measured.context,
+        passes: passes(measured),
+        drafts: drafts(measured, exits),
+        bound_share: measured.bound_share(),
+        attention_share: one.map(|(_, times)| share(times)),
+    }
+}
+
+fn context_json(context: &Context) -> Value {
+    let by_rows = |f: fn(&(usize, f64, f64)) -> f64| -> Map<String, Value> {
+        context.passes.iter().map(|p| (p.0.to_string(), json!(f(p)))).collect()
+    };
+    let c: Map<String, Value> = context.drafts.iter().map(|(exit, c)| (exit.to_string(), json!(c))).collect();
+    json!({
+        "context": context.positions,
+        "b": by_rows(|p| p.2),
+        "pass_ms": by_rows(|p| p.1),
+        "c": c,
+        "bound_share": context.bound_share,
+        "attention_share": context.attention_share,
+    })
 }
 
 fn line_json(r: &SpeculationResult) -> Value {

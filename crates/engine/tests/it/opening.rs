@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::common::*;
 use selfspec_engine::measure::{pass_times, prefill_rows_s};
 use selfspec_engine::{
-    Engine, EngineError, EngineOptions, Enter, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Prompt, Request,
-    Row, StepOutput,
+    Engine, EngineError, EngineOptions, Enter, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Part, Prompt,
+    Request, Row, StepOutput,
 };
 use selfspec_testkit::{Family, TinyModel};
 
@@ -241,8 +241,15 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
         repetitions: 3,
         prefill: 50,
         prefill_chunk: 16,
+        profile: true,
     };
     let got = engine.measure(&measure).expect("fits");
+    assert_eq!(got.profile.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 2, 5]);
+    for ((_, parts), (m, whole)) in got.profile.iter().zip(&got.passes) {
+        // Medians of parts and of wholes: near each other, and every part takes time.
+        assert!(parts.iter().all(|s| *s > 0.0) && parts.iter().sum::<f64>() < 5.0 * whole, "{m} rows: {parts:?}");
+    }
+    assert!(engine.measure(&MeasureOptions { profile: false, ..measure.clone() }).expect("fits").profile.is_empty());
     assert_eq!(got.passes.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 2, 5]);
     assert!(got.passes.iter().all(|p| p.1 > 0.0) && got.drafts.iter().all(|d| d.1 > 0.0));
     assert_eq!(got.b(1), Some(1.0));
@@ -255,6 +262,8 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
     assert_eq!(got.pass_bytes, Some(weights(&full) + kv(4)));
     assert_eq!(loaded.pass_bytes(&plan, 40), weights(&plan) + kv(1));
     assert!(weights(&plan) < weights(&full));
+    let parts = Part::ALL.iter().map(|part| loaded.part_bytes(*part, 40)).sum::<u64>();
+    assert_eq!(Some(parts), got.pass_bytes, "the parts stream what the pass does");
     let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
     assert_eq!(free, total);
     let error = engine.measure(&MeasureOptions { context: 1 << 30, ..measure.clone() }).expect_err("too long");
