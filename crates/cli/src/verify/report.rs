@@ -124,7 +124,7 @@ pub(crate) fn tables(runner: &Runner, longest: usize) -> String {
     text += &format!("cases by threads           {}\n", count(&runner.used, |s| s.threads));
     text += &format!("cases by instruction set   {}\n", count(&runner.used, |s| s.isa.to_string()));
     let together = runner.used.iter().filter(|s| s.together).count();
-    text += &format!("cases by company           alone: {}, together: {together}\n", runner.used.len() - together);
+    text += &format!("cases alone / in a batch   {} / {together}\n", runner.used.len() - together);
     text
 }
 

@@ -37,7 +37,9 @@ fn the_table_names_drafters_and_coverage() {
         "rounds by tokens accepted",
         "cases by draft length",
         "cases by threads           1: ",
+        "cases alone / in a batch   ",
         "rejection sampling",
+        " deliberately wrong rules caught\n",
         "lossless: ",
     ] {
         assert!(proof.stdout.contains(word), "{word}: {}", proof.stdout);
