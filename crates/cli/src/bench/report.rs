@@ -121,12 +121,16 @@ impl Report {
                 ],
             ],
         );
+        text += "\nPlain decoding: generated tokens; prefill: prompt tokens; read bandwidth: of the same threads in the same run; share of \
+                 the bandwidth bound: 100% streams the weights and the KV cache as fast as memory gives them.\n";
         text += &format!("\nPasses over m rows with logits of all rows, after {} positions:\n\n", self.context);
         let passes = self.passes.iter().map(|(m, ms, b)| vec![m.to_string(), format!("{ms:.2}"), format!("{b:.2}")]);
         text += &table(&["m", "ms", "b(m)"], &passes.collect::<Vec<_>>());
+        text += "\nm: rows, one token each; ms: median time of a pass; b(m): that over the time of one row.\n";
         text += "\nDraft steps, relative to a plain step:\n\n";
         let drafts = self.drafts.iter().map(|(exit, c)| vec![exit.to_string(), format!("{c:.2}")]);
         text += &table(&["exit layer L", "c(L)"], &drafts.collect::<Vec<_>>());
+        text += "\nexit layer L: the draft runs layers 0..L and the head; c(L): median time of that over a pass of one row.\n";
         if !self.profile.is_empty() {
             let shown = PROFILE_ROWS.map(|m| format!("m = {m}"));
             let head = ["part", &shown[0], &shown[1], &shown[2], "GB/s at m = 1"];
@@ -139,6 +143,7 @@ impl Report {
             });
             text += "\nMilliseconds of a pass by part:\n\n";
             text += &table(&head, &lines.collect::<Vec<_>>());
+            text += "\npart: of every layer together, or of the whole pass; m: rows; GB/s: the bytes that the part streams over its time.\n";
         }
         if !self.contexts.is_empty() {
             let shown = super::FEW_ROWS.map(|m| if m == 1 { "ms, m = 1".to_owned() } else { format!("b({m})") });
@@ -155,8 +160,10 @@ impl Report {
                 line.extend(c.drafts.iter().map(|(_, c)| format!("{c:.2}")));
                 line
             });
-            text += "\nAt other contexts (bound: share of the bandwidth bound; attention: its share of a pass over one row, with --profile):\n\n";
+            text += "\nAt other contexts:\n\n";
             text += &table(&head, &lines.collect::<Vec<_>>());
+            text += "\ncontext: positions before; ms, b(m), c(L): as above; bound: share of the bandwidth bound; attention: its share of a pass \
+                     over one row, with --profile.\n";
         }
         if self.speculation.is_empty() {
             return text;
@@ -178,7 +185,10 @@ impl Report {
                 r.rounds.to_string(),
             ]
         });
-        text + &table(&head, &lines.collect::<Vec<_>>())
+        text += &table(&head, &lines.collect::<Vec<_>>());
+        text + "\ndrafter: auto is the default; exit layer: of layer skip; category: kind of prompt; tok/s: median after the first token; \
+                speed-up: median over plain decoding of the same prompt; drafted, accepted: tokens, summed over the prompts; rounds: passes of \
+                the full model, likewise.\n"
     }
 
     /// One figure a line: name, key, value; speculation has a table of its own below.

@@ -45,6 +45,15 @@ fn markdown_and_csv_have_the_same_figures() {
     for word in ["| plain decoding", "| m   | ms", "| exit layer L |", "| drafter ", "prompt-lookup"] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    // Every column is explained below its table.
+    let mut heads =
+        text.lines().zip(text.lines().skip(1)).filter(|(_, below)| below.starts_with("| --")).map(|(h, _)| h);
+    let columns: Vec<&str> = heads.by_ref().flat_map(|h| h.trim_matches('|').split('|')).map(str::trim).collect();
+    assert!(columns.len() > 12, "{columns:?}");
+    let legend: String = text.lines().filter(|l| !l.starts_with('|')).collect();
+    for column in columns.iter().filter(|c| !["", "unit"].contains(c)) {
+        assert!(legend.contains(&format!("{column}:")) || legend.contains(&format!("{column},")), "{column}: {text}");
+    }
     let csv = bench(&["-o", "csv", "--exits", "3"]).stdout;
     assert!(csv.starts_with("figure,key,value\nplain_tok_s,,"), "{csv}");
     assert!(csv.contains("\nb,16,") && csv.contains("\nc,3,") && csv.contains("\ndrafter,exit_layer,"), "{csv}");
