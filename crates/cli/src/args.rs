@@ -138,7 +138,8 @@ pub(crate) struct PromptArgs {
     /// Text to begin with [default: standard input]
     #[arg(short, long, env = "SELFSPEC_PROMPT", value_name = "TEXT", hide_env = true)]
     pub(crate) prompt: Option<String>,
-    /// Read the text from a file, `-` for standard input; one newline at its end is left out
+    /// Read the text from a file, `-` for standard input; beside --prompt, it follows after a blank line. One newline at its end is left
+    /// out
     #[arg(long, env = "SELFSPEC_PROMPT_FILE", value_name = "FILE", hide_env = true)]
     pub(crate) prompt_file: Option<PathBuf>,
 }

@@ -193,6 +193,11 @@ struct Pair {
 }
 
 impl Pair {
+    /// Both halves of one prompt. A variable for one half, set for another run, is no part of it.
+    fn is_whole_prompt(&self) -> bool {
+        self.one.id == "prompt_file" && !self.one.variable && !self.other.variable
+    }
+
     /// The variable and the flag that it yields to, if it is one of each.
     fn that_yields(&self) -> Option<(Given, Given)> {
         match (self.one.variable, self.other.variable) {
@@ -209,6 +214,7 @@ fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
     let mut pairs: Vec<Pair> = CONTRADICTIONS
         .iter()
         .filter_map(|(one, other)| Some(Pair { one: given(one)?, other: given(other)?, verb: "cannot be used with" }))
+        .filter(|pair| !pair.is_whole_prompt())
         .collect();
     let (spec, useless) = match matches.try_get_one::<Spec>("spec") {
         Ok(Some(Spec::Off)) => ("off", SPECULATIVE),

@@ -56,27 +56,37 @@ pub(crate) fn tell(args: &RunArgs, ui: &Ui, speculation: &selfspec_engine::Specu
     ui.note(&speculation_line(speculation, &summary.stats));
 }
 
-/// The prompt that the flags name, or that standard input holds if it is not a terminal.
+/// The prompt that the flags name, or that standard input holds if it is not a terminal. Beside a prompt in the flags, standard input is
+/// read only if they name it too: it may be a pipe that never closes, or belong to the loop of a script.
 pub(crate) fn read_prompt(args: &PromptArgs) -> anyhow::Result<Option<String>> {
-    let text = match (&args.prompt, &args.prompt_file) {
-        (Some(text), _) => return Ok(Some(text.clone())),
-        (None, Some(path)) if path == Path::new("-") => read_stdin()?,
-        (None, Some(path)) => {
-            let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-            String::from_utf8(bytes).map_err(|e| not_text(&path.display().to_string(), e.utf8_error()))?
-        }
-        (None, None) if io::stdin().is_terminal() => return Ok(None),
-        (None, None) => {
-            let text = read_stdin()?;
-            if text.is_empty() {
-                return Err(usage("no prompt: standard input is empty", "give one with -p or --prompt-file"));
+    match (&args.prompt, &args.prompt_file) {
+        (Some(text), None) => Ok(Some(text.clone())),
+        (None, Some(path)) => Ok(Some(read_text(path)?)),
+        (Some(text), Some(path)) => match read_text(path)? {
+            rest if rest.is_empty() => Ok(Some(text.clone())),
+            rest => Ok(Some(format!("{text}\n\n{rest}"))),
+        },
+        (None, None) if io::stdin().is_terminal() => Ok(None),
+        (None, None) => match read_text(Path::new("-"))? {
+            text if text.is_empty() => {
+                Err(usage("no prompt: standard input is empty", "give one with -p or --prompt-file"))
             }
-            text
-        }
+            text => Ok(Some(text)),
+        },
+    }
+}
+
+/// The text of a file, `-` for standard input.
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    let text = if path == Path::new("-") {
+        read_stdin()?
+    } else {
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        String::from_utf8(bytes).map_err(|e| not_text(&path.display().to_string(), e.utf8_error()))?
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text); // a byte order mark is no part of the text
     let line = text.strip_suffix('\n').unwrap_or(text);
-    Ok(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
 fn read_stdin() -> anyhow::Result<String> {

@@ -21,7 +21,6 @@ fn flags_that_do_not_apply_together_are_refused_before_the_model_is_loaded() {
         (&["--spec", "off", "--trace"], "--trace does not apply to --spec off"),
         (&["--exit-layer", "3", "--skip-layers", "1..2"], "--skip-layers cannot be used with --exit-layer"),
         (&["--raw", "--system", "x"], "--system cannot be used with --raw"),
-        (&["--prompt-file", "x"], "--prompt-file cannot be used with --prompt"),
         (&["--json", "--show-drafts"], "cannot be used with"),
         (&["--quiet", "--stats"], "cannot be used with"),
         (&["--quiet", "--trace"], "cannot be used with"),

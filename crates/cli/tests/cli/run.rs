@@ -83,6 +83,34 @@ fn a_prompt_comes_from_a_flag_a_file_a_pipe_or_a_variable() {
 }
 
 #[test]
+fn a_file_or_standard_input_follows_a_prompt_only_if_it_is_named() {
+    let expected = run(&["-p", "some text\n\nmore", "-n", "8"]).stdout;
+    let (_dir, path) = file("more.txt", "more\n");
+    assert_eq!(run(&["-p", "some text", "--prompt-file", &path.display().to_string(), "-n", "8"]).stdout, expected);
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let tiny = model("tiny.gguf");
+    let flags = ["run", &tiny, "-p", "some text", "-n", "8"];
+    let piped = finish(selfspec(home.path()).args(flags).args(["--prompt-file", "-"]).write_stdin("more\n"));
+    assert_eq!(piped.stdout, expected);
+    let alone = run(&["-p", "some text", "-n", "8"]).stdout;
+    assert_ne!(alone, expected);
+    assert_eq!(finish(selfspec(home.path()).args(flags).write_stdin("more\n")).stdout, alone);
+    let empty = finish(selfspec(home.path()).args(flags).args(["--prompt-file", "-"]));
+    assert_eq!(empty.stdout, alone);
+}
+
+/// As in a CI job whose standard input nobody closes.
+#[test]
+fn a_pipe_that_stays_open_beside_a_prompt_is_not_waited_for() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("selfspec"));
+    command.args(["run", &model("tiny.gguf"), "-p", "x", "-n", "4"]).stdin(reader);
+    let output = command.output().expect("the binary runs");
+    drop(writer);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn accepted_drafts_are_bracketed_without_colour_and_green_with_it() {
     let plain = run(GREEDY).stdout;
     let shown = run(&[GREEDY, &["--show-drafts"]].concat()).stdout;
