@@ -91,7 +91,7 @@ class LlamaCpp:
 
 def selfspec(binary, model, threads):
     """The same measures from one run of `selfspec bench -o json`, in seconds."""
-    command = [binary, "bench", model, "-o", "json", "-t", str(threads), "--repetitions", "1", "--limit", "1", "-n", "8"]
+    command = [binary, "bench", model, "-o", "json", "-t", str(threads), "--repetitions", "2", "--no-speculation"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed with {done.returncode}:\n{done.stderr}")

@@ -64,9 +64,13 @@ impl Stage {
         Stage::general(pattern, Behavior::Isolated, false)
     }
 
+    /// Compiles a pattern as the reference library reads it, in Ruby's syntax: `^` and `$` are the ends of lines.
     pub(crate) fn general(pattern: &str, behavior: Behavior, invert: bool) -> Result<Stage, TextError> {
-        let regex = fancy_regex::Regex::new(pattern)
-            .map_err(|e| TextError::BadPattern { pattern: short(pattern), what: first_line(&e.to_string()) })?;
+        let bad = |what: String| TextError::BadPattern { pattern: short(pattern), what };
+        if sets_flag_m(pattern) {
+            return Err(bad("the flag m, which means another thing here, is not supported".to_owned()));
+        }
+        let regex = fancy_regex::Regex::new(&format!("(?m:{pattern})")).map_err(|e| bad(first_line(&e.to_string())))?;
         Ok(Stage::General { regex, behavior, invert })
     }
 
@@ -109,6 +113,15 @@ impl Stage {
             Stage::General { regex, behavior, invert } => split_general(regex, *behavior, *invert, text, f),
         }
     }
+}
+
+/// Whether a group like `(?m)` or `(?im-x:` is in the pattern.
+fn sets_flag_m(pattern: &str) -> bool {
+    pattern.match_indices("(?").any(|(at, open)| {
+        let rest = &pattern[at + open.len()..];
+        let flags = rest.trim_start_matches(|c: char| c.is_ascii_lowercase() || c == '-');
+        flags.starts_with([')', ':']) && rest[..rest.len() - flags.len()].contains('m')
+    })
 }
 
 type Sink<'f, 't> = dyn FnMut(&'t str) -> Result<(), TextError> + 'f;
@@ -224,4 +237,34 @@ pub(crate) fn gguf_rule(pre: &str) -> Result<GgufRule, TextError> {
         }
         _ => return Err(TextError::UnknownPreTokenizer { found: short(pre) }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces<'t>(pattern: &str, text: &'t str) -> Vec<&'t str> {
+        let mut out = Vec::new();
+        let stage = Stage::general(pattern, Behavior::Isolated, false).expect("a pattern");
+        stage
+            .split(text, &mut |piece| {
+                out.push(piece);
+                Ok(())
+            })
+            .expect("matches");
+        out
+    }
+
+    /// As Python's `tokenizers` splits, whose engine reads Ruby's syntax.
+    #[test]
+    fn ends_of_lines_end_and_begin_as_in_ruby() {
+        let pattern = r"\p{L}+|[^\p{L}]+?(?=\p{L}|$)|.";
+        assert_eq!(pieces(pattern, "\n\n"), ["\n", "\n"]);
+        assert_eq!(pieces(pattern, "a\r\nb"), ["a", "\r", "\n", "b"]);
+        assert_eq!(pieces("^a|a$", "aaa\naaa"), ["a", "a", "a", "\n", "a", "a", "a"]);
+        assert_eq!(pieces("(?i)B", "abB"), ["a", "b", "B"]);
+        for (pattern, refused) in [("(?m)a.b", true), ("(?im-x:a)", true), ("(?i:m)", false), (r"\(?m", false)] {
+            assert_eq!(Stage::general(pattern, Behavior::Isolated, false).is_err(), refused, "{pattern}");
+        }
+    }
 }
