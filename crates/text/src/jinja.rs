@@ -1,11 +1,12 @@
 //! The Jinja environment of chat templates, as `transformers` sets it up: `trim_blocks`, `lstrip_blocks`, loop controls,
 //! `raise_exception`, `strftime_now`, `tojson` in Python's format, and Python's methods on strings, lists and dicts.
 
-use std::fmt::Write;
+use std::cell::Cell;
+use std::fmt::{self, Write};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
-use minijinja::{Environment, Error, ErrorKind, State};
+use minijinja::{Environment, Error, ErrorKind, Output, State};
 
 /// Registers everything that a template may use.
 pub(crate) fn set_up(env: &mut Environment<'static>) {
@@ -15,6 +16,54 @@ pub(crate) fn set_up(env: &mut Environment<'static>) {
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
     env.add_filter("tojson", tojson);
+    env.add_filter("string", string);
+    env.set_formatter(emit);
+    // Jinja2 does not have them (or, `pprint`, prints otherwise), and no fuel bounds them.
+    env.remove_filter("chain");
+    env.remove_filter("pprint");
+    env.remove_global("debug");
+}
+
+/// Longest text of a list or an object that is printed or made a string.
+const LONGEST: usize = 1 << 20;
+
+/// A text that ends at [`LONGEST`] bytes.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        if self.0.len() + s.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(s);
+        Ok(())
+    }
+}
+
+/// The text of a list or an object. Lists that hold one list twice, and that twice again, are short in memory and without end in print.
+fn bounded(value: &Value) -> Result<String, Error> {
+    let mut text = Bounded(String::new());
+    write!(text, "{value}")
+        .map_err(|_| invalid(format!("the text of a {} is longer than {LONGEST} bytes", value.kind())))?;
+    Ok(text.0)
+}
+
+fn is_container(value: &Value) -> bool {
+    value.as_object().is_some()
+}
+
+fn emit(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    if is_container(value) {
+        return Ok(out.write_str(&bounded(value)?)?);
+    }
+    minijinja::escape_formatter(out, state, value)
+}
+
+fn string(value: &Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::String => Ok(value.clone()),
+        _ => bounded(value).map(Value::from),
+    }
 }
 
 /// Line (0 when unknown) and words of an error.
@@ -55,6 +104,9 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 fn strftime_now(format: &str) -> Result<String, Error> {
+    if format.len() > 256 {
+        return Err(invalid(format!("strftime_now: a format of {} bytes", format.len())));
+    }
     let mut out = String::new();
     write!(out, "{}", chrono::Local::now().format(format))
         .map_err(|_| invalid(format!("strftime_now: bad format {format:?}")))?;
@@ -86,8 +138,33 @@ fn methods(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Re
                 (None, _) => owned(["", "", text]),
             })
         }
-        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args),
+        (Some(text), "split" | "rsplit" | "splitlines") => {
+            state.consume_fuel(parts(text, method, args) as u64)?; // before they are made
+            pycompat(state, value, method, args)
+        }
+        (Some(text), "format") if wide(text) => Err(invalid("format: a width of more than four digits")),
+        _ => pycompat(state, value, method, args),
     }
+}
+
+fn pycompat(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}
+
+/// Pieces that a text is split into.
+fn parts(text: &str, method: &str, args: &[Value]) -> usize {
+    let found = match args.first().and_then(Value::as_str) {
+        _ if method == "splitlines" => text.matches('\n').count() + 1,
+        Some(separator) if !separator.is_empty() => text.matches(separator).count() + 1,
+        _ => text.split_whitespace().count(),
+    };
+    let most = args.get(1).and_then(|most| usize::try_from(most.clone()).ok());
+    most.map_or(found, |most| found.min(most.saturating_add(1)))
+}
+
+/// Whether a format may ask for a piece of ten thousand characters or more.
+fn wide(format: &str) -> bool {
+    format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 4)
 }
 
 fn owned(parts: [&str; 3]) -> Value {
@@ -101,6 +178,10 @@ fn tojson(state: &State, value: &Value, indent: Option<Value>, kwargs: Kwargs) -
         Some(v) if v.kind() == ValueKind::String => v.as_str().map(str::to_owned),
         _ => None,
     };
+    // It is written once for each level before every item.
+    if indent.as_ref().is_some_and(|i| i.len() > 64) {
+        return Err(invalid("tojson: an indent of more than 64 bytes"));
+    }
     let ensure_ascii = kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
     let sort_keys = kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     let separators = kwargs.get::<Option<Vec<String>>>("separators")?;
@@ -112,7 +193,7 @@ fn tojson(state: &State, value: &Value, indent: Option<Value>, kwargs: Kwargs) -
         None => (if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()),
     };
     let mut out = String::new();
-    Dump { state, indent, ensure_ascii, sort_keys, item, key }.write(value, 0, &mut out)?;
+    Dump { state, indent, ensure_ascii, sort_keys, item, key, charged: Cell::new(0) }.write(value, 0, &mut out)?;
     Ok(Value::from(out))
 }
 
@@ -127,6 +208,7 @@ struct Dump<'s, 'v, 'e> {
     sort_keys: bool,
     item: String,
     key: String,
+    charged: Cell<usize>, // bytes of the output that are paid for
 }
 
 impl Dump<'_, '_, '_> {
@@ -135,7 +217,8 @@ impl Dump<'_, '_, '_> {
         if depth > 128 {
             return Err(invalid("tojson: nested more than 128 deep"));
         }
-        self.state.consume_fuel(1)?;
+        let bytes = out.len() - self.charged.replace(out.len());
+        self.state.consume_fuel(1 + bytes as u64 / 64)?;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -197,7 +280,6 @@ impl Dump<'_, '_, '_> {
     }
 
     fn string(&self, text: &str, out: &mut String) -> Result<(), Error> {
-        self.state.consume_fuel(text.len() as u64 / 64)?;
         out.push('"');
         for c in text.chars() {
             match c {

@@ -79,6 +79,55 @@ fn endless_work_is_stopped() {
     assert!(render(json, &[]).is_err());
 }
 
+/// Each of these would take minutes or gigabytes without its bound.
+#[test]
+fn what_is_short_to_write_and_long_to_print_is_an_error() {
+    let twice = |body: &str, rest: &str| {
+        format!(
+            "{{% set ns = namespace(x=[1]) %}}{{% for a in range(60) %}}{{% set ns.x = {body} %}}{{% endfor %}}{rest}"
+        )
+    };
+    for source in [
+        twice("[ns.x, ns.x]", "{{ ns.x }}"),
+        twice("{'a': ns.x, 'b': ns.x}", "{{ ns.x | string }}"),
+        twice("[ns.x, ns.x]", "{{ ns.x | tojson }}"),
+        twice("ns.x | chain(ns.x)", ""),
+        "{{ ([[1] * 1000] * 1000) | tojson(separators=('x' * 100000, ':')) }}".to_owned(),
+        "{{ [1] | tojson(indent='x' * 1000000) }}".to_owned(),
+        "{{ '{:100000000}'.format(1) }}".to_owned(),
+        "{{ ('a' * 4000000).split('a') | length }}".to_owned(),
+        "{{ ('a ' * 4000000).split() | length }}".to_owned(),
+        "{{ ('a\\n' * 4000000).splitlines() | length }}".to_owned(),
+        "{{ strftime_now('%c' * 1000000) }}".to_owned(),
+    ] {
+        let error = render(&source, &[]).expect_err(&source);
+        assert!(matches!(error, TextError::TemplateFailed { line: 1, .. }), "{source}: {error}");
+    }
+    let fine = "{{ [1, 'a', {'b': none}] }} {{ [1] | string }} {{ 'a,b,c'.split(',', 1) }} {{ '{:>3}'.format(7) }}";
+    assert_eq!(render(fine, &[]).expect("short").text(), "[1, 'a', {'b': None}] [1] ['a', 'b,c']   7");
+}
+
+/// A string that doubles is stopped while its bytes are few. The peak is the process's: another test may run beside this one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_doubling_string_is_stopped_below_128_mib() {
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("a peak");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    let before = peak();
+    for body in
+        ["ns.x ~ ns.x", "ns.x + ns.x", "[ns.x, ns.x] | join", "ns.x.replace('x', 'xx')", "'%s%s' | format(ns.x, ns.x)"]
+    {
+        let source = format!(
+            "{{% set ns = namespace(x='x' * 1000) %}}{{% for a in range(60) %}}{{% set ns.x = {body} %}}{{% endfor %}}"
+        );
+        assert!(render(&source, &[]).unwrap_err().to_string().contains("more than"), "{body}");
+    }
+    assert!(peak() - before < 128 << 10, "{} kB", peak() - before);
+}
+
 #[test]
 fn the_date_is_todays_and_a_bad_format_is_an_error() {
     let text = render("{{ strftime_now('%Y-%m-%d %%') }}", &[]).unwrap();
