@@ -95,7 +95,7 @@ pub(crate) struct ComputeArgs {
     /// Threads that compute [default: one for each core]
     #[arg(short, long, env = "SELFSPEC_THREADS", value_name = "N", value_parser = parse::threads, hide_env = true)]
     pub(crate) threads: Option<usize>,
-    /// Instruction set, which may change the rounding: scalar, avx2 or avx512 [default: the best this processor has]
+    /// Instruction set, which may change the rounding: scalar, avx2, avx512 or neon [default: the best this processor has]
     #[arg(long, env = "SELFSPEC_ISA", value_name = "SET", hide_env = true, hide_short_help = true)]
     pub(crate) isa: Option<Isa>,
 }

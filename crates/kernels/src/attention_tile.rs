@@ -25,7 +25,7 @@ pub(crate) const TILE: usize = 12;
 pub(crate) fn tile_queries(isa: Isa) -> usize {
     match isa {
         Isa::Avx512Vnni => TILE,
-        Isa::Avx2 | Isa::Scalar => TILE / 2,
+        Isa::Avx2 | Isa::Neon | Isa::Scalar => TILE / 2,
     }
 }
 

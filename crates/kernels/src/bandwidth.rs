@@ -3,7 +3,6 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::matmul_tile::{AHEAD, FAR_AHEAD};
 use crate::panel_store::Storage;
 use crate::team::Team;
 
@@ -47,6 +46,8 @@ fn read(data: &[u8]) -> u64 {
         // SAFETY: a prefetch takes any address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+
+            use crate::matmul_tile::{AHEAD, FAR_AHEAD};
             _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
             _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(FAR_AHEAD).cast());
         }

@@ -54,7 +54,7 @@ pub enum KernelError {
         bytes: usize,
     },
     /// A name that stands for no instruction set.
-    #[error("unknown instruction set \"{name}\", known are scalar, avx2, avx512")]
+    #[error("unknown instruction set \"{name}\", known are scalar, avx2, avx512, neon")]
     UnknownIsa {
         /// The name given.
         name: String,

@@ -14,12 +14,17 @@ pub enum Isa {
     Avx2,
     /// AVX-512 (F, BW, VL) with VNNI, FMA and F16C.
     Avx512Vnni,
+    /// NEON with the dot product extension.
+    Neon,
 }
 
 impl Isa {
+    /// Every set, whether this processor has it or not.
+    const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni, Isa::Neon];
+
     /// The sets that this processor can run, from the slowest to the fastest. Never empty: it starts with [`Isa::Scalar`].
     pub fn available() -> Vec<Isa> {
-        [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni].into_iter().filter(|isa| isa.is_available()).collect()
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect()
     }
 
     /// Whether this processor can run the set.
@@ -38,7 +43,9 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vnni")
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[allow(unreachable_patterns)]
             _ => false,
         }
     }
@@ -64,6 +71,7 @@ impl Isa {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
             Isa::Avx512Vnni => "avx512",
+            Isa::Neon => "neon",
         }
     }
 }
@@ -74,12 +82,12 @@ impl fmt::Display for Isa {
     }
 }
 
-/// `scalar`, `avx2` or `avx512`. A set that this processor lacks is refused, so that a parsed set can be run.
+/// `scalar`, `avx2`, `avx512` or `neon`. A set that this processor lacks is refused, so that a parsed set can be run.
 impl FromStr for Isa {
     type Err = KernelError;
 
     fn from_str(name: &str) -> Result<Isa, KernelError> {
-        let isa = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni]
+        let isa = Isa::ALL
             .into_iter()
             .find(|isa| isa.name() == name)
             .ok_or_else(|| KernelError::UnknownIsa { name: name.chars().take(40).collect() })?;
@@ -100,7 +108,7 @@ mod tests {
         assert_eq!(Isa::choose(Some("sse9")), Err(KernelError::UnknownIsa { name: "sse9".into() }));
         assert_eq!(Isa::choose(None).ok(), Isa::available().last().copied());
         assert_eq!(Isa::choose(Some("")), Isa::choose(None));
-        for isa in [Isa::Avx2, Isa::Avx512Vnni] {
+        for isa in Isa::ALL {
             if !isa.is_available() {
                 assert_eq!(isa.name().parse::<Isa>(), Err(KernelError::UnsupportedIsa { name: isa.name() }));
             }

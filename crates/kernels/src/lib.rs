@@ -25,6 +25,8 @@ mod matmul;
 mod matmul_avx2;
 #[cfg(target_arch = "x86_64")]
 mod matmul_avx512;
+#[cfg(target_arch = "aarch64")]
+mod matmul_neon;
 mod matmul_scalar;
 mod matmul_tile;
 mod panel;

@@ -10,6 +10,8 @@ use crate::isa::Isa;
 use crate::matmul_avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use crate::matmul_avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+use crate::matmul_neon::Neon;
 use crate::matmul_scalar::Scalar;
 use crate::matmul_tile::{Kernel, Tile};
 use crate::panel::PanelMatrix;
@@ -136,7 +138,9 @@ pub(crate) unsafe fn panel_tile(
             Isa::Avx2 => tiles::<Avx2<false>>(w, p, x, rows, out, stride),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni => tiles::<Avx512>(w, p, x, rows, out, stride),
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => tiles::<Neon>(w, p, x, rows, out, stride),
+            #[allow(unreachable_patterns)]
             _ => tiles::<Scalar>(w, p, x, rows, out, stride),
         }
     }
