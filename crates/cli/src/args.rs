@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use selfspec_engine::{DraftLen, Isa};
+use selfspec_engine::{DraftLen, Isa, KvType};
 
 const SAMPLING: &str = "Sampling (changes the output)";
 const SPECULATION: &str = "Speculation (never changes the output of greedy or seeded runs)";
@@ -98,6 +98,23 @@ pub(crate) struct ComputeArgs {
     /// Instruction set, which may change the rounding: scalar, avx2, avx512 or neon [default: the best this processor has]
     #[arg(long, env = "SELFSPEC_ISA", value_name = "SET", hide_env = true, hide_short_help = true)]
     pub(crate) isa: Option<Isa>,
+    #[command(flatten)]
+    pub(crate) kv: KvArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = COMPUTE)]
+pub(crate) struct KvArgs {
+    /// Numbers of the KV cache: f16, or q8 for about half the memory, which may change the output
+    #[arg(
+        long,
+        env = "SELFSPEC_KV_TYPE",
+        value_name = "f16|q8",
+        default_value = "f16",
+        hide_env = true,
+        hide_short_help = true
+    )]
+    pub(crate) kv_type: KvType,
 }
 
 #[derive(Debug, Args)]
@@ -283,6 +300,8 @@ pub(crate) struct ShowArgs {
     /// Positions of the context to estimate memory for [default: what the model was made for]
     #[arg(short, long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
     pub(crate) context: Option<usize>,
+    #[command(flatten)]
+    pub(crate) kv: KvArgs,
     /// Print one JSON object
     #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) json: bool,
@@ -309,6 +328,8 @@ pub(crate) struct VerifyArgs {
     /// Instruction sets [default: the best this processor has]
     #[arg(long, env = "SELFSPEC_ISA", value_name = "SET,...", value_delimiter = ',', hide_env = true)]
     pub(crate) isa: Vec<Isa>,
+    #[command(flatten)]
+    pub(crate) kv: KvArgs,
     /// Run every prompt under every setting
     #[arg(long, env = "SELFSPEC_EXHAUSTIVE", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) exhaustive: bool,

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &ShowArgs, ui: &Ui) -> anyhow::Result<()> {
 }
 
 fn print(args: &ShowArgs, path: &Path, info: &ModelInfo, fault: Option<&EngineError>) -> anyhow::Result<()> {
+    let kv_type = args.kv.kv_type;
     let context = args.context.unwrap_or(info.context);
     if context > info.context {
         anyhow::bail!("a context of {context} positions: the model was made for {}", info.context);
@@ -80,8 +81,8 @@ fn print(args: &ShowArgs, path: &Path, info: &ModelInfo, fault: Option<&EngineEr
             tensor_types: types.map(|t| TensorType { name: &t.name, tensors: t.tensors, bytes: t.bytes }).collect(),
             file_bytes: info.file_bytes,
             weight_bytes: info.weight_bytes,
-            kv_bytes_per_position: info.kv_bytes_per_position,
-            memory: Memory { context, bytes: info.memory_bytes(context) },
+            kv_bytes_per_position: info.kv_bytes_per_position(kv_type),
+            memory: Memory { context, bytes: info.memory_bytes(kv_type, context) },
             fault: fault.map(ToString::to_string),
         });
     }
@@ -104,12 +105,12 @@ fn print(args: &ShowArgs, path: &Path, info: &ModelInfo, fault: Option<&EngineEr
         row(label, format!("{} x {}, {}", t.tensors, t.name, bytes(t.bytes)));
     }
     row("file", bytes(info.file_bytes));
-    let kv = info.kv_bytes_per_position as u64 * context as u64;
+    let kv = info.kv_bytes_per_position(kv_type) as u64 * context as u64;
     row(
         "memory",
         format!(
             "{}: weights {}, KV cache {} for {context} positions",
-            bytes(info.memory_bytes(context)),
+            bytes(info.memory_bytes(kv_type, context)),
             bytes(info.weight_bytes),
             bytes(kv)
         ),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use selfspec_kernels::Isa;
+use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{Backend, SeqId, TokenId};
 use selfspec_spec::{Sequence, SequenceParams, SpecError};
 use selfspec_text::{ChatTemplate, Tokenizer};
@@ -37,6 +37,7 @@ pub struct Engine {
     info: ModelInfo,
     loaded: Option<Arc<Loaded>>,
     isa: Option<Isa>,
+    kv_type: KvType,
     threads: usize,
     counters: Arc<Counters>,
     requests: AtomicU64,
@@ -108,6 +109,7 @@ impl Engine {
             info,
             loaded: None,
             isa: None,
+            kv_type: options.kv_type,
             threads: options.resolved_threads(),
             counters,
             requests: AtomicU64::new(0),
@@ -268,6 +270,11 @@ impl Engine {
     /// The instruction set, if the engine runs on the CPU's backend.
     pub fn isa(&self) -> Option<Isa> {
         self.isa
+    }
+
+    /// What the KV cache holds its numbers in, if the engine runs on the CPU's backend.
+    pub fn kv_type(&self) -> KvType {
+        self.kv_type
     }
 
     /// What the engine has done so far.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use selfspec_kernels::KvType;
 use selfspec_model::{ArchConfig, Backend};
 use selfspec_weights::{Checkpoint, Source};
 
@@ -40,8 +41,6 @@ pub struct ModelInfo {
     pub file_bytes: u64,
     /// Bytes of the weights in memory.
     pub weight_bytes: u64,
-    /// Bytes of K and V that one position takes over all layers.
-    pub kv_bytes_per_position: usize,
     /// Whether the model brings a chat template.
     pub chat_template: bool,
 }
@@ -118,7 +117,6 @@ impl ModelInfo {
             weight_bytes: tensor_types.iter().map(|t| t.bytes).sum(),
             tensor_types,
             file_bytes: checkpoint.size_bytes(),
-            kv_bytes_per_position: config.kv_bytes_per_position(),
             chat_template,
         })
     }
@@ -141,15 +139,20 @@ impl ModelInfo {
             tensor_types: Vec::new(),
             file_bytes: 0,
             weight_bytes: 0,
-            kv_bytes_per_position: 0,
             chat_template: false,
         }
     }
 
+    /// Bytes of K and V that one position takes over all layers in a cache of that type.
+    pub fn kv_bytes_per_position(&self, kv_type: KvType) -> usize {
+        self.n_layers * self.kv_heads * kv_type.head_bytes(self.head_dim)
+    }
+
     /// Estimate of the memory that the model needs with this many positions in its KV cache: weights and K and V. Buffers
     /// and the vocabulary come to some tens of MiB more.
-    pub fn memory_bytes(&self, positions: usize) -> u64 {
-        self.weight_bytes.saturating_add((self.kv_bytes_per_position as u64).saturating_mul(positions as u64))
+    pub fn memory_bytes(&self, kv_type: KvType, positions: usize) -> u64 {
+        let position = self.kv_bytes_per_position(kv_type) as u64;
+        self.weight_bytes.saturating_add(position.saturating_mul(positions as u64))
     }
 }
 

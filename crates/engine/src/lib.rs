@@ -53,7 +53,7 @@ pub use options::EngineOptions;
 pub use request::{Prompt, Request};
 
 // What a program on top of the engine needs of the crates below.
-pub use selfspec_kernels::Isa;
+pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
     Backend, BackendError, Enter, LayerPlan, Part, PartSeconds, PlanError, Row, SeqId, StepOutput, TokenId,
 };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use selfspec_kernels::Team;
+use selfspec_kernels::{KvType, Team};
 use selfspec_model::{CpuBackend, CpuOptions, LayerPlan, Model, Part, TokenId};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
@@ -94,19 +94,19 @@ impl Loaded {
 
     /// Bytes that a pass of one row at position `context` streams: the weights of the plan's layers and of the head, and K and V of
     /// `context` positions in those layers.
-    pub fn pass_bytes(&self, plan: &LayerPlan, context: usize) -> u64 {
+    pub fn pass_bytes(&self, plan: &LayerPlan, kv_type: KvType, context: usize) -> u64 {
         let c = self.model.config();
         let seen = |layer: &usize| context - c.first_visible(*layer, context).min(context);
         let positions: usize = (0..c.n_layers).filter(|l| plan.runs(*l)).map(|l| seen(&l)).sum();
-        let kv = positions * (c.kv_bytes_per_position() / c.n_layers);
+        let kv = positions * (self.info.kv_bytes_per_position(kv_type) / c.n_layers);
         (self.model.pass_bytes(plan) + kv) as u64
     }
 
     /// Bytes that one part of such a pass streams; 0 for the parts that work on what is in the caches.
-    pub fn part_bytes(&self, part: Part, context: usize) -> u64 {
+    pub fn part_bytes(&self, part: Part, kv_type: KvType, context: usize) -> u64 {
         let full = LayerPlan::full(self.info.n_layers);
         match part {
-            Part::Attention => self.pass_bytes(&full, context) - self.pass_bytes(&full, 0),
+            Part::Attention => self.pass_bytes(&full, kv_type, context) - self.pass_bytes(&full, kv_type, 0),
             _ => self.model.part_bytes(part) as u64,
         }
     }
@@ -123,7 +123,7 @@ impl Loaded {
             None => selfspec_kernels::Isa::detect()?,
         };
         let context = options.context.unwrap_or(self.info.context).min(self.info.context);
-        let position = self.info.kv_bytes_per_position.max(1);
+        let position = self.info.kv_bytes_per_position(options.kv_type).max(1);
         let kv_positions = match options.kv_bytes {
             Some(bytes) => bytes / position,
             None => {
@@ -139,7 +139,7 @@ impl Loaded {
             let why = format!("{bytes} bytes hold no position of {position} bytes");
             return Err(EngineError::InvalidRequest { field: "kv_bytes", why });
         }
-        Ok(CpuOptions { isa, threads: options.resolved_threads(), context, kv_positions })
+        Ok(CpuOptions { isa, threads: options.resolved_threads(), context, kv_positions, kv_type: options.kv_type })
     }
 
     pub(crate) fn backend(&self, options: &CpuOptions) -> Result<CpuBackend, EngineError> {

@@ -253,7 +253,7 @@ impl Engine {
     /// [`EngineError::Backend`] when context or cache are too small for what is asked; those of [`Engine::exclusive`].
     pub fn measure(&self, options: &MeasureOptions) -> Result<Measurements, EngineError> {
         let full = LayerPlan::full(self.n_layers());
-        let pass_bytes = self.loaded().map(|loaded| loaded.pass_bytes(&full, options.context));
+        let pass_bytes = self.loaded().map(|loaded| loaded.pass_bytes(&full, self.kv_type(), options.context));
         let (threads, options) = (self.threads(), options.clone());
         self.exclusive(move |backend| {
             check_room(backend, options.context.saturating_add(1))?;

@@ -1,6 +1,6 @@
 //! How an engine is set up.
 
-use selfspec_kernels::Isa;
+use selfspec_kernels::{Isa, KvType};
 
 /// How an engine is set up. `Default` asks for what the machine and the model offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct EngineOptions {
     /// Bytes for the KV cache, shared by all sequences. `None`: room for one sequence of the whole context, and for
     /// [`EngineOptions::max_batch`] short ones.
     pub kv_bytes: Option<usize>,
+    /// What the KV cache holds its numbers in. It changes what the model computes, as the type of its weights does.
+    pub kv_type: KvType,
     /// Most sequences in one step; others wait.
     pub max_batch: usize,
     /// Most prompt rows in one step, shared fairly by the sequences that read their prompts.
@@ -22,7 +24,15 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        EngineOptions { threads: None, isa: None, context: None, kv_bytes: None, max_batch: 8, prefill_chunk: 256 }
+        EngineOptions {
+            threads: None,
+            isa: None,
+            context: None,
+            kv_bytes: None,
+            kv_type: KvType::default(),
+            max_batch: 8,
+            prefill_chunk: 256,
+        }
     }
 }
 

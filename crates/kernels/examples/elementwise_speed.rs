@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use selfspec_kernels::{Activations, Compute, Inputs, Isa, KvPages};
+use selfspec_kernels::{Activations, Compute, Inputs, Isa, KvPages, KvType};
 
 const ROWS: usize = 8;
 const REPETITIONS: usize = 2000;
@@ -39,10 +39,12 @@ fn main() {
         });
         let mut hidden = values.clone();
         time("sum", isa, || compute.add(&values, width, &index, None, &mut hidden));
-        let mut kv = KvPages::new(1, 3, 64, 1).expect("small");
         let row = vec![1f32; 3 * 64];
-        time("K and V of 3 heads of 64", isa, || {
-            (0..ROWS).for_each(|slot| compute.write_kv(&mut kv, 0, 0, slot, &row, &row));
-        });
+        for kv_type in KvType::ALL {
+            let mut kv = KvPages::new(kv_type, 1, 3, 64, 1).expect("small");
+            time(&format!("K and V of 3 heads of 64, {kv_type}"), isa, || {
+                (0..ROWS).for_each(|slot| compute.write_kv(&mut kv, 0, 0, slot, &row, &row));
+            });
+        }
     }
 }

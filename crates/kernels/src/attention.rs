@@ -12,6 +12,7 @@ use crate::attention_tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_t
 use crate::compute::Compute;
 use crate::isa::Isa;
 use crate::kv::{KvPages, PAGE_POSITIONS};
+use crate::kv_type::{Element, KvType};
 
 /// A row that attends: which pages hold its sequence, and what it sees of them.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +109,13 @@ impl Call<'_> {
 
     /// Calls `f(first, end, tile)` for each tile of a chunk and KV head with one block of positions: its queries are
     /// `first..end` of the chunk's.
-    fn tiles(&self, chunk: &Chunk, kv_head: usize, block: usize, mut f: impl FnMut(usize, usize, &Tile<'_>)) {
+    fn tiles<E: Element>(
+        &self,
+        chunk: &Chunk,
+        kv_head: usize,
+        block: usize,
+        mut f: impl FnMut(usize, usize, &Tile<'_, E>),
+    ) {
         let pages = self.rows[chunk.from].pages;
         // A page before every row's window may be anything; a page that is seen has been checked.
         let head_page = |at: usize| {
@@ -142,7 +149,7 @@ impl Call<'_> {
     }
 
     /// A chunk and KV head from the first block to the last; the results go to `out`, which is (row, head, head_dim).
-    fn whole(&self, chunk: &Chunk, kv_head: usize, out: &Shared) {
+    fn whole<E: Element>(&self, chunk: &Chunk, kv_head: usize, out: &Shared) {
         let (queries, len) = (self.queries(chunk), partial_len(self.dim));
         WORK.with_borrow_mut(|work| {
             let needed = (queries + TILE) * len;
@@ -152,7 +159,7 @@ impl Call<'_> {
             let (states, memory) = work[..needed].split_at_mut(queries * len);
             states.fill(0.0);
             for block in chunk.start..chunk.end {
-                self.tiles(chunk, kv_head, block, |first, end, tile| {
+                self.tiles::<E>(chunk, kv_head, block, |first, end, tile| {
                     let partials = &mut memory[..(end - first) * len];
                     run_tile(self.isa, end - first, tile, partials);
                     merge(self.isa, len, &mut states[first * len..end * len], partials);
@@ -202,8 +209,16 @@ impl Compute {
         assert!(q.len() == expected, "{} query values for {} rows, expected {expected}", q.len(), rows.len());
         assert!(out.len() == expected, "{} output values for {} rows, expected {expected}", out.len(), rows.len());
         let call = Call { isa: self.isa(), kv, layer, rows, q, heads, group: heads / kv_heads, dim, scale, softcap };
+        match kv.kv_type() {
+            KvType::F16 => self.attention_over::<u16>(&call, out),
+            KvType::Q8 => self.attention_over::<i8>(&call, out),
+        }
+    }
+
+    fn attention_over<E: Element>(&self, call: &Call<'_>, out: &mut [f32]) {
+        let (kv_heads, dim) = (call.kv.kv_heads(), call.dim);
         PLAN.with_borrow_mut(|plan| {
-            cut(&call, &mut plan.chunks);
+            cut(call, &mut plan.chunks);
             let units = plan.chunks.len() * kv_heads;
             let work: usize = plan
                 .chunks
@@ -215,7 +230,7 @@ impl Compute {
             // Chunks further on in their sequence have more to do, so they come first.
             let whole = |unit: usize| {
                 let chunk = &plan.chunks[plan.chunks.len() - 1 - unit / kv_heads];
-                call.whole(chunk, unit % kv_heads, &out);
+                call.whole::<E>(chunk, unit % kv_heads, &out);
             };
             let threads = self.team().threads();
             if threads == 1 || work < SMALL {
@@ -223,13 +238,13 @@ impl Compute {
             } else if units >= threads * UNITS_PER_THREAD {
                 self.team().run(units, &whole);
             } else {
-                self.attention_by_blocks(&call, plan, &out);
+                self.attention_by_blocks::<E>(call, plan, &out);
             }
         });
     }
 
     /// Few units: their blocks are shared out over the team.
-    fn attention_by_blocks(&self, call: &Call<'_>, plan: &mut Plan, out: &Shared) {
+    fn attention_by_blocks<E: Element>(&self, call: &Call<'_>, plan: &mut Plan, out: &Shared) {
         let (kv_heads, len) = (call.kv.kv_heads(), partial_len(call.dim));
         let Plan { chunks, states, partials, merges } = plan;
         let queries: usize = chunks.iter().map(|c| call.queries(c)).sum::<usize>() * kv_heads;
@@ -271,7 +286,7 @@ impl Compute {
                     let (chunk, kv_head, block, query) = find(unit);
                     // (query of all, block of the round): a unit's queries of one block lie together.
                     let base = query * round + (block - start) * call.queries(chunk);
-                    call.tiles(chunk, kv_head, block, |first, end, tile| {
+                    call.tiles::<E>(chunk, kv_head, block, |first, end, tile| {
                         // SAFETY: each (chunk, KV head, block, query) has its own place, and `partials` outlives the call.
                         let partials = unsafe { shared.part((base + first) * len, (end - first) * len) };
                         run_tile(call.isa, end - first, tile, partials);

@@ -13,6 +13,7 @@
 
 use crate::isa::Isa;
 use crate::kv::{HeadPage, K_BLOCK, PAGE_POSITIONS, v_stride};
+use crate::kv_type::Element;
 use crate::lanes::{Lanes, exp_of_negative, per_isa, tanh};
 
 /// Positions in a block: the unit of the softmax and of the split over threads.
@@ -30,11 +31,11 @@ pub(crate) fn tile_queries(isa: Isa) -> usize {
 }
 
 /// One tile of queries and the block that they look at.
-pub(crate) struct Tile<'a> {
+pub(crate) struct Tile<'a, E> {
     /// The block's pages. A page that no query sees may be `None`.
-    pub(crate) pages: [Option<HeadPage<'a>>; 2],
+    pub(crate) pages: [Option<HeadPage<'a, E>>; 2],
     /// First page of the block that will be read next, to be fetched ahead.
-    pub(crate) next: Option<HeadPage<'a>>,
+    pub(crate) next: Option<HeadPage<'a, E>>,
     /// The queries: (head_dim) each.
     pub(crate) q: [&'a [f32]; TILE],
     /// Positions that each query sees, counted from the block's first: `from..to`, empty if `from >= to`.
@@ -55,7 +56,7 @@ pub(crate) fn partial_len(dim: usize) -> usize {
 
 /// Asks for the cache line at `at`, which need not be a valid address.
 #[inline(always)]
-fn prefetch(at: *const u16) {
+fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64, and a prefetch of any address only ever is a hint.
     unsafe {
@@ -65,8 +66,13 @@ fn prefetch(at: *const u16) {
     let _ = at;
 }
 
+/// Values of the cache in a cache line.
+const fn line_values<E>() -> usize {
+    64 / size_of::<E>()
+}
+
 /// Vectors that a tile of `n` queries works on together: the most whose sums fit the registers, 32 of them with 16 lanes and 16 with fewer.
-/// Every vector is widened from f16 once a tile, so many queries to few vectors are cheapest.
+/// Every vector is widened to f32 once a tile, so many queries to few vectors are cheapest.
 const fn width<L: Lanes>(n: usize) -> usize {
     match (L::WIDTH == 16, n) {
         (true, ..=6) | (false, ..=3) => 4,
@@ -77,15 +83,15 @@ const fn width<L: Lanes>(n: usize) -> usize {
 /// Dot products of N queries with the NB vectors of positions that start at position `at` of a page.
 ///
 /// # Safety
-/// Each of `q` must be readable for `dim` values, `k` for a page's keys; `at` must be a multiple of the vector's width and
+/// Each of `q` must be readable for `dim` values, `k` for a page's keys, `scales` for a page's scales if the type has them; `at` must be a multiple of the vector's width and
 /// `at + NB * WIDTH <= PAGE_POSITIONS`; each of `out` must be writable for `at + NB * WIDTH` values.
 #[inline(always)]
-unsafe fn scores<L: Lanes, const N: usize, const NB: usize>(
+unsafe fn scores<L: Lanes, E: Element, const N: usize, const NB: usize>(
     l: L,
     q: &[*const f32; N],
     dim: usize,
-    k: *const u16,
-    ahead: *const u16,
+    (k, scales): (*const E, *const f32),
+    ahead: *const E,
     at: usize,
     out: &[*mut f32; N],
 ) {
@@ -96,7 +102,7 @@ unsafe fn scores<L: Lanes, const N: usize, const NB: usize>(
     };
     for i in 0..dim {
         let line = i * K_BLOCK;
-        if i % 2 == 0 {
+        if line.is_multiple_of(line_values::<E>()) {
             for b in (0..NB).step_by(K_BLOCK / L::WIDTH) {
                 prefetch(ahead.wrapping_add(offset(b) + line));
             }
@@ -104,7 +110,7 @@ unsafe fn scores<L: Lanes, const N: usize, const NB: usize>(
         let mut keys = [l.zero(); NB];
         for (b, keys) in keys.iter_mut().enumerate() {
             // SAFETY: position at + b * WIDTH .. + WIDTH is within the page, and does not cross a block of 16.
-            *keys = unsafe { l.load_f16(k.add(offset(b) + line)) };
+            *keys = unsafe { E::load(l, k.add(offset(b) + line)) };
         }
         for (acc, q) in acc.iter_mut().zip(q) {
             // SAFETY: i < dim.
@@ -116,8 +122,12 @@ unsafe fn scores<L: Lanes, const N: usize, const NB: usize>(
     }
     for (acc, out) in acc.iter().zip(out) {
         for (b, acc) in acc.iter().enumerate() {
-            // SAFETY: the caller gives room for at + NB * WIDTH values.
-            unsafe { l.store_at(*acc, out.add(at + b * L::WIDTH)) };
+            let at = at + b * L::WIDTH;
+            // SAFETY: position `at` .. + WIDTH is within the page, and the caller gives room for as many values.
+            unsafe {
+                let score = if E::SCALED { l.mul(*acc, l.load_at(scales.add(at))) } else { *acc };
+                l.store_at(score, out.add(at));
+            }
         }
     }
 }
@@ -128,11 +138,11 @@ unsafe fn scores<L: Lanes, const N: usize, const NB: usize>(
 /// Each of `p` must be readable for `count` values, each of `acc` readable and writable for DV vectors, and `v` readable
 /// for DV vectors in each of `count` rows that lie `stride` values apart.
 #[inline(always)]
-unsafe fn weigh<L: Lanes, const N: usize, const DV: usize>(
+unsafe fn weigh<L: Lanes, E: Element, const N: usize, const DV: usize>(
     l: L,
     p: &[*const f32; N],
-    v: *const u16,
-    ahead: *const u16,
+    v: *const E,
+    ahead: *const E,
     stride: usize,
     count: usize,
     acc: &[*mut f32; N],
@@ -145,13 +155,13 @@ unsafe fn weigh<L: Lanes, const N: usize, const DV: usize>(
         }
     }
     for j in 0..count {
-        for d in (0..DV * L::WIDTH).step_by(32) {
+        for d in (0..DV * L::WIDTH).step_by(line_values::<E>()) {
             prefetch(ahead.wrapping_add(j * stride + d));
         }
         let mut values = [l.zero(); DV];
         for (d, values) in values.iter_mut().enumerate() {
             // SAFETY: row j < count, and DV vectors of it are readable.
-            *values = unsafe { l.load_f16(v.add(j * stride + d * L::WIDTH)) };
+            *values = unsafe { E::load(l, v.add(j * stride + d * L::WIDTH)) };
         }
         for (sums, p) in sums.iter_mut().zip(p) {
             // SAFETY: j < count.
@@ -174,11 +184,11 @@ unsafe fn weigh<L: Lanes, const N: usize, const DV: usize>(
 /// # Safety
 /// Each of `p` must be readable up to `to`, and each of `acc` be readable and writable for `stride` values.
 #[inline(always)]
-unsafe fn weigh_page<L: Lanes, const N: usize>(
+unsafe fn weigh_page<L: Lanes, E: Element, const N: usize>(
     l: L,
     p: &[*const f32; N],
     (from, to): (usize, usize),
-    (page, ahead): (HeadPage<'_>, *const u16),
+    (page, ahead): (HeadPage<'_, E>, *const E),
     stride: usize,
     acc: &[*mut f32; N],
 ) {
@@ -205,13 +215,13 @@ unsafe fn weigh_page<L: Lanes, const N: usize>(
         // plus the vectors taken stays within the stride.
         unsafe {
             if left >= 4 && wide == 4 {
-                weigh::<L, N, 4>(l, &first, v, ahead, stride, count, &acc);
+                weigh::<L, E, N, 4>(l, &first, v, ahead, stride, count, &acc);
                 d += 4 * L::WIDTH;
             } else if left >= 2 {
-                weigh::<L, N, 2>(l, &first, v, ahead, stride, count, &acc);
+                weigh::<L, E, N, 2>(l, &first, v, ahead, stride, count, &acc);
                 d += 2 * L::WIDTH;
             } else {
-                weigh::<L, N, 1>(l, &first, v, ahead, stride, count, &acc);
+                weigh::<L, E, N, 1>(l, &first, v, ahead, stride, count, &acc);
                 d += L::WIDTH;
             }
         }
@@ -223,37 +233,38 @@ unsafe fn weigh_page<L: Lanes, const N: usize>(
 /// # Safety
 /// Each of `out` must be writable for a page of values.
 #[inline(always)]
-unsafe fn score_page<L: Lanes, const N: usize>(
+unsafe fn score_page<L: Lanes, E: Element, const N: usize>(
     l: L,
     q: &[&[f32]; N],
     dim: usize,
     (from, to): (usize, usize),
-    (page, ahead): (HeadPage<'_>, *const u16),
+    (page, ahead): (HeadPage<'_, E>, *const E),
     out: &[*mut f32; N],
 ) {
     assert!(to <= PAGE_POSITIONS && page.k.len() == PAGE_POSITIONS * dim);
+    assert!(!E::SCALED || page.k_scales.len() == PAGE_POSITIONS);
     assert!(q.iter().all(|q| q.len() == dim));
     let mut queries = [std::ptr::null(); N];
     for (pointer, q) in queries.iter_mut().zip(q) {
         *pointer = q.as_ptr();
     }
-    let (q, k) = (&queries, page.k.as_ptr());
+    let (q, k) = (&queries, (page.k.as_ptr(), page.k_scales.as_ptr()));
     let end = to.next_multiple_of(K_BLOCK);
     let mut at = from / K_BLOCK * K_BLOCK;
     let wide = width::<L>(N);
     while at < end {
         let left = (end - at) / L::WIDTH;
-        // SAFETY: lengths of `q` and `page.k` are checked above; `at` and `end` are multiples of 16 within the page; the caller
+        // SAFETY: lengths of `q`, `page.k` and the scales are checked above; `at` and `end` are multiples of 16 within the page; the caller
         // gives room in `out`.
         unsafe {
             if left >= 4 && wide == 4 {
-                scores::<L, N, 4>(l, q, dim, k, ahead, at, out);
+                scores::<L, E, N, 4>(l, q, dim, k, ahead, at, out);
                 at += 4 * L::WIDTH;
             } else if left >= 2 {
-                scores::<L, N, 2>(l, q, dim, k, ahead, at, out);
+                scores::<L, E, N, 2>(l, q, dim, k, ahead, at, out);
                 at += 2 * L::WIDTH;
             } else {
-                scores::<L, N, 1>(l, q, dim, k, ahead, at, out);
+                scores::<L, E, N, 1>(l, q, dim, k, ahead, at, out);
                 at += L::WIDTH;
             }
         }
@@ -296,9 +307,26 @@ fn soften<L: Lanes>(
     (m, l.sum(sum))
 }
 
+/// Multiplies the weights `from..to` by the scales of their positions' values: once for each weight instead of once for each value.
+#[inline(always)]
+fn scale_weights<L: Lanes, E: Element>(
+    l: L,
+    pages: &[Option<HeadPage<'_, E>>; 2],
+    p: &mut [f32; BLOCK],
+    from: usize,
+    to: usize,
+) {
+    // Lanes that are not seen may become anything: they are not read again.
+    for at in (from / L::WIDTH * L::WIDTH..to).step_by(L::WIDTH) {
+        let scales = pages[at / PAGE_POSITIONS].expect("a page that a query sees is given").v_scales;
+        let p = &mut p[at..at + L::WIDTH];
+        l.store(l.mul(l.load(p), l.load(&scales[at % PAGE_POSITIONS..][..L::WIDTH])), p);
+    }
+}
+
 /// Computes the partials of the tile's first N queries. `partials`: (query, [`partial_len`]).
 #[inline(always)]
-fn tile<L: Lanes, const N: usize>(l: L, t: &Tile<'_>, partials: &mut [f32]) {
+fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &mut [f32]) {
     let (dim, stride) = (t.dim, v_stride(t.dim));
     assert!(N <= TILE && partials.len() == N * partial_len(dim));
     assert!(t.to[..N].iter().all(|to| *to <= BLOCK));
@@ -327,6 +355,15 @@ fn tile<L: Lanes, const N: usize>(l: L, t: &Tile<'_>, partials: &mut [f32]) {
     let after_k = [seen(1).map(|p| p.k).or(first_v), first_v];
     let after_v = [seen(1).map(|p| p.v).or(t.next.map(|p| p.k)), t.next.map(|p| p.k)];
 
+    if E::SCALED {
+        // Little, and needed last: it is asked for at once.
+        for page in (0..2).filter_map(seen) {
+            for scales in [page.k_scales, page.v_scales] {
+                (0..PAGE_POSITIONS).step_by(line_values::<f32>()).for_each(|at| prefetch(&scales[at]));
+            }
+        }
+    }
+
     for (page, ahead) in after_k.into_iter().enumerate() {
         let (from, to) = within(all, page);
         if from >= to {
@@ -346,6 +383,9 @@ fn tile<L: Lanes, const N: usize>(l: L, t: &Tile<'_>, partials: &mut [f32]) {
     for (n, partial) in partials.chunks_exact_mut(partial_len(dim)).enumerate() {
         if t.from[n] < t.to[n] {
             let (m, sum) = soften(l, &mut s[n], t.from[n], t.to[n], t.scale, t.softcap);
+            if E::SCALED {
+                scale_weights(l, &t.pages, &mut s[n], t.from[n], t.to[n]);
+            }
             partial[stride] = m;
             partial[stride + 1] = sum;
         }
@@ -433,7 +473,7 @@ fn divide_into<L: Lanes>(l: L, state: &[f32], out: &mut [f32]) {
 }
 
 per_isa! {
-    fn tile_of<const N: usize>(t: &Tile<'_>, partials: &mut [f32]) = |l| tile::<_, N>(l, t, partials)
+    fn tile_of<E: Element, const N: usize>(t: &Tile<'_, E>, partials: &mut [f32]) = |l| tile::<_, E, N>(l, t, partials)
 }
 
 per_isa! {
@@ -451,20 +491,20 @@ per_isa! {
 ///
 /// # Panics
 /// Unless `n` is 1 to [`TILE`], the lengths fit, and the pages that a query sees are there.
-pub(crate) fn run_tile(isa: Isa, n: usize, t: &Tile<'_>, partials: &mut [f32]) {
+pub(crate) fn run_tile<E: Element>(isa: Isa, n: usize, t: &Tile<'_, E>, partials: &mut [f32]) {
     match n {
-        1 => tile_of::<1>(isa, t, partials),
-        2 => tile_of::<2>(isa, t, partials),
-        3 => tile_of::<3>(isa, t, partials),
-        4 => tile_of::<4>(isa, t, partials),
-        5 => tile_of::<5>(isa, t, partials),
-        6 => tile_of::<6>(isa, t, partials),
-        7 => tile_of::<7>(isa, t, partials),
-        8 => tile_of::<8>(isa, t, partials),
-        9 => tile_of::<9>(isa, t, partials),
-        10 => tile_of::<10>(isa, t, partials),
-        11 => tile_of::<11>(isa, t, partials),
-        12 => tile_of::<12>(isa, t, partials),
+        1 => tile_of::<E, 1>(isa, t, partials),
+        2 => tile_of::<E, 2>(isa, t, partials),
+        3 => tile_of::<E, 3>(isa, t, partials),
+        4 => tile_of::<E, 4>(isa, t, partials),
+        5 => tile_of::<E, 5>(isa, t, partials),
+        6 => tile_of::<E, 6>(isa, t, partials),
+        7 => tile_of::<E, 7>(isa, t, partials),
+        8 => tile_of::<E, 8>(isa, t, partials),
+        9 => tile_of::<E, 9>(isa, t, partials),
+        10 => tile_of::<E, 10>(isa, t, partials),
+        11 => tile_of::<E, 11>(isa, t, partials),
+        12 => tile_of::<E, 12>(isa, t, partials),
         _ => panic!("a tile of {n} queries"),
     }
 }

@@ -65,4 +65,10 @@ pub enum KernelError {
         /// The name of the set.
         name: &'static str,
     },
+    /// A name that stands for no type of the KV cache.
+    #[error("unknown type of the KV cache \"{name}\", known are f16, q8")]
+    UnknownKvType {
+        /// The name given.
+        name: String,
+    },
 }

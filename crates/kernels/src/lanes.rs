@@ -27,6 +27,19 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// `from` must be valid for reading `WIDTH` values of 2 bytes. It may be unaligned.
     unsafe fn load_f16(self, from: *const u16) -> Self::V;
+    /// `WIDTH` values of i8, as f32: exact.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading `WIDTH` bytes.
+    #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> Self::V {
+        let mut wide = [0.0; 16];
+        for (i, wide) in wide[..Self::WIDTH].iter_mut().enumerate() {
+            // SAFETY: the caller allows reading `WIDTH` values from `from`.
+            *wide = f32::from(unsafe { *from.add(i) });
+        }
+        self.load(&wide)
+    }
     /// `WIDTH` values.
     ///
     /// # Safety
@@ -274,20 +287,20 @@ pub(crate) use crate::lanes_x86::{Avx2, Avx512};
 /// The kernel is compiled once for each set, with its features on, and must be `#[inline(always)]` all the way down: what is
 /// not inlined would be compiled without them.
 macro_rules! per_isa {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<const $n:ident: usize>)? ($($arg:ident: $ty:ty),* $(,)?) = |$l:ident| $body:expr) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$e:ident: $bound:ident $(, const $n:ident: usize)?>)? ($($arg:ident: $ty:ty),* $(,)?) = |$l:ident| $body:expr) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name $(<const $n: usize>)? (isa: $crate::isa::Isa, $($arg: $ty),*) {
+        $vis fn $name $(<$e: $bound $(, const $n: usize)?>)? (isa: $crate::isa::Isa, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn avx2 $(<const $n: usize>)? ($($arg: $ty),*) {
+            fn avx2 $(<$e: $bound $(, const $n: usize)?>)? ($($arg: $ty),*) {
                 // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
                 let $l = unsafe { $crate::lanes::Avx2::assume() };
                 $body
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
-            fn avx512 $(<const $n: usize>)? ($($arg: $ty),*) {
+            fn avx512 $(<$e: $bound $(, const $n: usize)?>)? ($($arg: $ty),*) {
                 // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
                 let $l = unsafe { $crate::lanes::Avx512::assume() };
                 $body
@@ -295,10 +308,10 @@ macro_rules! per_isa {
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: an `Isa` other than scalar exists only where the CPU has its features.
-                $crate::isa::Isa::Avx2 => unsafe { avx2 $(::<$n>)? ($($arg),*) },
+                $crate::isa::Isa::Avx2 => unsafe { avx2 $(::<$e $(, $n)?>)? ($($arg),*) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
-                $crate::isa::Isa::Avx512Vnni => unsafe { avx512 $(::<$n>)? ($($arg),*) },
+                $crate::isa::Isa::Avx512Vnni => unsafe { avx512 $(::<$e $(, $n)?>)? ($($arg),*) },
                 #[allow(unreachable_patterns)]
                 _ => {
                     let $l = $crate::lanes::Scalar;

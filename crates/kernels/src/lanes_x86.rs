@@ -78,6 +78,11 @@ impl Lanes for Avx2 {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
     }
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> __m256 {
+        // SAFETY: the caller allows reading 8 bytes; `self` proves AVX2.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
+    }
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m256 {
         // SAFETY: the caller allows reading 8 values; `self` proves AVX.
         unsafe { _mm256_loadu_ps(from) }
@@ -194,6 +199,11 @@ impl Lanes for Avx512 {
     unsafe fn load_f16(self, from: *const u16) -> __m512 {
         // SAFETY: the caller allows reading 32 bytes; `self` proves AVX-512.
         unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> __m512 {
+        // SAFETY: the caller allows reading 16 bytes; `self` proves AVX-512.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
     }
     #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m512 {

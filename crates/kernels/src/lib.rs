@@ -17,6 +17,7 @@ mod format;
 mod gated;
 mod isa;
 mod kv;
+mod kv_type;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod lanes_x86;
@@ -48,6 +49,7 @@ pub use format::{Format, Input, Inputs};
 pub use gated::GateAct;
 pub use isa::Isa;
 pub use kv::{KvError, KvPages, PAGE_POSITIONS};
+pub use kv_type::KvType;
 pub use matmul::MatmulJob;
 pub use panel::PanelMatrix;
 pub use rope::{RopeRows, RopeStyle};

@@ -1,6 +1,6 @@
 //! Writes the logits of every position of given token windows, to be compared with a reference (tools/golden).
 //!
-//!     cargo run --release -p selfspec-model --example logits -- MODEL WINDOWS.json OUT.f32 [THREADS]
+//!     cargo run --release -p selfspec-model --example logits -- MODEL WINDOWS.json OUT.f32 [THREADS [f16|q8]]
 //!
 //! `WINDOWS.json` is `{"windows": [[ids...], ...]}`; `OUT.f32` gets f32 little-endian rows (position, vocab), window after window.
 
@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use selfspec_kernels::{Isa, Team};
+use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Row, StepOutput, TokenId};
 use selfspec_weights::Checkpoint;
 
@@ -24,13 +24,14 @@ const CHUNK: usize = 64;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let [_, model, windows, out, rest @ ..] = &args[..] else {
-        return Err("usage: logits MODEL WINDOWS.json OUT.f32 [THREADS]".into());
+        return Err("usage: logits MODEL WINDOWS.json OUT.f32 [THREADS [f16|q8]]".into());
     };
     let threads = rest.first().map_or(Ok(2), |t| t.parse())?;
+    let kv_type = rest.get(1).map_or(Ok(KvType::default()), |t| t.parse())?;
     let windows: Windows = serde_json::from_reader(File::open(windows)?)?;
     let model = Arc::new(Model::open(&Checkpoint::open(Path::new(model))?, &Team::new(threads))?);
     let longest = windows.windows.iter().map(Vec::len).max().unwrap_or(1);
-    let options = CpuOptions { isa: Isa::detect()?, threads, context: longest, kv_positions: longest };
+    let options = CpuOptions { isa: Isa::detect()?, threads, context: longest, kv_positions: longest, kv_type };
     let mut backend = CpuBackend::new(model, &options)?;
     let plan = LayerPlan::full(backend.n_layers());
     let mut step = StepOutput::default();

@@ -383,11 +383,6 @@ impl ArchConfig {
         Ok(self)
     }
 
-    /// Bytes of K and V that one position takes over all layers.
-    pub fn kv_bytes_per_position(&self) -> usize {
-        self.n_layers * self.kv_heads * self.head_dim * 2 * size_of::<half::f16>()
-    }
-
     /// First position that a row at `pos` sees in `layer`.
     pub fn first_visible(&self, layer: usize, pos: usize) -> usize {
         match &self.local {

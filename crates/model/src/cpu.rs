@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_kernels::{Compute, Isa, KvPages, PAGE_POSITIONS};
+use selfspec_kernels::{Compute, Isa, KvPages, KvType, PAGE_POSITIONS};
 
 use crate::backend::{Backend, BackendError, Row, SeqId, StepOutput};
 use crate::error::ModelError;
@@ -24,6 +24,8 @@ pub struct CpuOptions {
     pub context: usize,
     /// Positions that the KV cache holds over all sequences, rounded up to whole pages. Memory is taken as pages are first used.
     pub kv_positions: usize,
+    /// What the KV cache holds its numbers in.
+    pub kv_type: KvType,
 }
 
 /// A model run on the CPU.
@@ -52,8 +54,8 @@ impl CpuBackend {
         if u32::try_from(pages).is_err() {
             return Err(ModelError::Cache(format!("{pages} pages are more than page numbers can tell apart")));
         }
-        let kv =
-            KvPages::new(c.n_layers, c.kv_heads, c.head_dim, pages).map_err(|e| ModelError::Cache(e.to_string()))?;
+        let kv = KvPages::new(options.kv_type, c.n_layers, c.kv_heads, c.head_dim, pages)
+            .map_err(|e| ModelError::Cache(e.to_string()))?;
         Ok(CpuBackend {
             compute: Compute::new(options.isa, options.threads.max(1)),
             context: options.context.min(c.context).max(1),

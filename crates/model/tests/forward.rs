@@ -3,11 +3,11 @@
 mod support;
 
 use proptest::prelude::*;
-use selfspec_kernels::{Isa, PAGE_POSITIONS};
+use selfspec_kernels::{Isa, KvType, PAGE_POSITIONS};
 use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, StepOutput};
 use selfspec_testkit::{Family, TinyModel};
 use selfspec_weights::TensorType;
-use support::{backend, bits, open_gguf, plain, run, tokens};
+use support::{backend, backend_of, bits, open_gguf, plain, run, tokens};
 
 #[test]
 fn bits_do_not_depend_on_chunks_threads_or_neighbours() {
@@ -15,12 +15,14 @@ fn bits_do_not_depend_on_chunks_threads_or_neighbours() {
         for ty in [TensorType::F32, TensorType::Q4_1, TensorType::Q6K] {
             let model = open_gguf(&TinyModel::new(family).ty(ty).gguf()).expect("a sound model");
             let text = tokens(PAGE_POSITIONS + 21, model.vocab());
-            for isa in Isa::available() {
-                let expected = run(&mut backend(&model, isa, 1), &text, 1).expect("sound steps");
+            for (isa, kv_type) in Isa::available().into_iter().flat_map(|isa| KvType::ALL.map(|kv_type| (isa, kv_type)))
+            {
+                let backend = |threads| backend_of(kv_type, &model, isa, threads);
+                let expected = run(&mut backend(1), &text, 1).expect("sound steps");
                 assert!(expected.windows(2).all(|w| w[0] != w[1]), "logits differ between positions");
                 for (chunk, threads) in [(2, 1), (7, 2), (64, 3), (text.len(), 2)] {
-                    let got = run(&mut backend(&model, isa, threads), &text, chunk).expect("sound steps");
-                    assert!(got == expected, "{family:?} {ty} {isa}: {chunk} rows a step, {threads} threads");
+                    let got = run(&mut backend(threads), &text, chunk).expect("sound steps");
+                    assert!(got == expected, "{family:?} {ty} {isa} {kv_type}: {chunk} rows a step, {threads} threads");
                 }
             }
         }
@@ -39,14 +41,43 @@ fn bits_of_every_type_do_not_depend_on_the_rows_of_a_step() {
     }
 }
 
+#[test]
+fn a_cache_of_q8_gives_nearly_the_logits_of_one_of_f16_but_not_their_bits() {
+    for family in Family::ALL {
+        let model = open_gguf(&TinyModel::new(family).gguf()).expect("a sound model");
+        let text = tokens(PAGE_POSITIONS + 21, model.vocab());
+        let isa = Isa::detect().expect("an instruction set");
+        let [f16, q8] = KvType::ALL.map(|kv_type| {
+            let bits = run(&mut backend_of(kv_type, &model, isa, 1), &text, 64).expect("sound steps");
+            bits.concat().into_iter().map(f32::from_bits).collect::<Vec<f32>>()
+        });
+        let worst = f16.iter().zip(&q8).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        println!("{family:?}: {worst}");
+        assert!(worst > 0.0 && worst < 0.5, "{family:?}: {worst}");
+    }
+}
+
 /// Drafts `drafts` with `plan` after `text`, verifies from the kept states, and compares with plain decoding.
 fn draft_and_verify(family: Family, plan: impl Fn(usize) -> LayerPlan, prompt_len: usize, drafts: usize) {
+    for kv_type in KvType::ALL {
+        draft_and_verify_in(kv_type, family, &plan, prompt_len, drafts);
+    }
+}
+
+fn draft_and_verify_in(
+    kv_type: KvType,
+    family: Family,
+    plan: impl Fn(usize) -> LayerPlan,
+    prompt_len: usize,
+    drafts: usize,
+) {
     let model = open_gguf(&TinyModel::new(family).ty(TensorType::Q4_1).gguf()).expect("a sound model");
     let n = model.config().n_layers;
     let plan = plan(n);
     let text = tokens(prompt_len + drafts + 1, model.vocab());
-    let expected = run(&mut backend(&model, Isa::detect().expect("an instruction set"), 1), &text, 1).expect("sound");
-    let mut backend = backend(&model, Isa::detect().expect("an instruction set"), 2);
+    let isa = Isa::detect().expect("an instruction set");
+    let expected = run(&mut backend_of(kv_type, &model, isa, 1), &text, 1).expect("sound");
+    let mut backend = backend_of(kv_type, &model, isa, 2);
     let full = LayerPlan::full(n);
     let seq = backend.create();
     let mut out = StepOutput::default();
@@ -71,7 +102,10 @@ fn draft_and_verify(family: Family, plan: impl Fn(usize) -> LayerPlan, prompt_le
     backend.step(&rows, &mut out).expect("sound");
     let exact = plan.exact_prefix();
     assert_eq!(out.layer_rows, (exact + (drafts + 1) * (n - exact)) as u64, "drafted layers are not computed twice");
-    assert!(bits(&out) == expected[prompt_len..], "{family:?}, plan {plan}, {drafts} drafts after {prompt_len}");
+    assert!(
+        bits(&out) == expected[prompt_len..],
+        "{family:?}, {kv_type}, plan {plan}, {drafts} drafts after {prompt_len}"
+    );
     // Every length that a round may commit, then the same positions again by plain decoding.
     for committed in (prompt_len..=prompt_len + drafts + 1).rev() {
         backend.set_len(seq, committed).expect("computed in full");
@@ -106,8 +140,14 @@ fn rolling_back_across_a_page_boundary_works_at_every_offset() {
 
 #[test]
 fn rolling_back_frees_pages_and_forks_share_them() {
+    for kv_type in KvType::ALL {
+        forks_share_pages_in(kv_type);
+    }
+}
+
+fn forks_share_pages_in(kv_type: KvType) {
     let model = open_gguf(&TinyModel::new(Family::Llama).gguf()).expect("a sound model");
-    let mut backend = backend(&model, Isa::Scalar, 1);
+    let mut backend = backend_of(kv_type, &model, Isa::Scalar, 1);
     let full = LayerPlan::full(backend.n_layers());
     let text = tokens(3 * PAGE_POSITIONS, model.vocab());
     let total = backend.free_pages();
@@ -210,8 +250,13 @@ fn rows_that_break_the_contract_are_refused_and_nothing_changes() {
 #[test]
 fn a_full_cache_is_an_error_and_the_sequence_goes_on_when_pages_come_free() {
     let model = open_gguf(&TinyModel::new(Family::Llama).gguf()).expect("a sound model");
-    let options =
-        selfspec_model::CpuOptions { isa: Isa::Scalar, threads: 1, context: 512, kv_positions: 2 * PAGE_POSITIONS };
+    let options = selfspec_model::CpuOptions {
+        isa: Isa::Scalar,
+        threads: 1,
+        context: 512,
+        kv_positions: 2 * PAGE_POSITIONS,
+        kv_type: KvType::F16,
+    };
     let mut backend = selfspec_model::CpuBackend::new(model.clone(), &options).expect("a small cache");
     let full = LayerPlan::full(backend.n_layers());
     let (a, b) = (backend.create(), backend.create());
@@ -231,14 +276,17 @@ proptest! {
 
     /// Any history of drafting, verifying, rolling back and plain decoding leaves no trace in later logits.
     #[test]
-    fn no_history_leaves_a_trace(rounds in proptest::collection::vec((0usize..3, 1usize..5, 0usize..6), 1..25)) {
+    fn no_history_leaves_a_trace(
+        rounds in proptest::collection::vec((0usize..3, 1usize..5, 0usize..6), 1..25),
+        kv_type in proptest::sample::select(&KvType::ALL[..]),
+    ) {
         let model = open_gguf(&TinyModel::new(Family::Qwen3).ty(TensorType::Q4_0).gguf()).expect("a sound model");
         let isa = Isa::detect().expect("an instruction set");
         let n = model.config().n_layers;
         let full = LayerPlan::full(n);
         let text = tokens(200, model.vocab());
-        let expected = run(&mut backend(&model, isa, 1), &text, 40).expect("sound");
-        let mut backend = backend(&model, isa, 2);
+        let expected = run(&mut backend_of(kv_type, &model, isa, 1), &text, 40).expect("sound");
+        let mut backend = backend_of(kv_type, &model, isa, 2);
         let seq = backend.create();
         let mut out = StepOutput::default();
         let mut len = 0;

@@ -4,14 +4,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use selfspec_kernels::{Isa, Team};
+use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Row, SeqId, StepOutput, TokenId};
 use selfspec_testkit::{Dims, Family, Scaling, TinyModel};
 use selfspec_weights::{Checkpoint, TensorType};
 
 fn backend(checkpoint: &Checkpoint) -> CpuBackend {
     let model = Model::open(checkpoint, &Team::new(1)).expect("a tiny model is valid");
-    let options = CpuOptions { isa: Isa::detect().expect("supported"), threads: 1, context: 8192, kv_positions: 8192 };
+    let options = CpuOptions {
+        isa: Isa::detect().expect("supported"),
+        threads: 1,
+        context: 8192,
+        kv_positions: 8192,
+        kv_type: KvType::F16,
+    };
     CpuBackend::new(Arc::new(model), &options).expect("a small cache")
 }
 

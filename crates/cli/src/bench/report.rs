@@ -1,6 +1,6 @@
 //! What `bench` prints: tables, JSON, CSV.
 
-use selfspec_engine::{DraftLen, Engine, Measurements, Part, PartSeconds};
+use selfspec_engine::{DraftLen, Engine, KvType, Measurements, Part, PartSeconds};
 use serde_json::{Map, Value, json};
 
 use super::{Exit, SpeculationResult};
@@ -19,6 +19,7 @@ pub(crate) struct Report {
     speculation: Vec<SpeculationResult>,
     threads: usize,
     isa: String,
+    kv_type: KvType,
     context: usize,
     /// Milliseconds by part, for the row counts of a profile.
     profile: Vec<Profile>,
@@ -67,6 +68,7 @@ impl Report {
             speculation,
             threads: engine.threads(),
             isa: engine.isa().map_or_else(|| "none".to_owned(), |isa| isa.to_string()),
+            kv_type: engine.kv_type(),
             context: first.context,
             profile: profile(engine, first),
             contexts: others.iter().map(|m| context(m, exits)).collect(),
@@ -107,7 +109,11 @@ impl Report {
     /// Tables for people.
     pub(crate) fn markdown(&self, model: &str, draft_len: DraftLen) -> String {
         let optional = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
-        let mut text = format!("# {model}, {} threads, {}\n\n", self.threads, self.isa);
+        let kv_type = match self.kv_type {
+            KvType::F16 => "",
+            KvType::Q8 => ", KV cache q8",
+        };
+        let mut text = format!("# {model}, {} threads, {}{kv_type}\n\n", self.threads, self.isa);
         text += &table(
             &["", "", "unit"],
             &[
@@ -251,7 +257,7 @@ fn profile(engine: &Engine, measured: &Measurements) -> Vec<Profile> {
     let parts = Part::ALL.iter().filter(|_| !measured.profile.is_empty()).map(|part| {
         let seconds = |times: &PartSeconds| times[*part as usize];
         let one = measured.profile.iter().find(|(m, _)| *m == 1).map(|(_, times)| seconds(times));
-        let bytes = engine.loaded().map(|loaded| loaded.part_bytes(*part, measured.context) as f64);
+        let bytes = engine.loaded().map(|loaded| loaded.part_bytes(*part, engine.kv_type(), measured.context) as f64);
         Profile {
             part: part.name(),
             ms: measured.profile.iter().map(|(m, times)| (*m, seconds(times) * 1e3)).collect(),

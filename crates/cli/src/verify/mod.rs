@@ -41,12 +41,12 @@ pub(crate) fn run(args: &VerifyArgs, ui: &Ui) -> anyhow::Result<()> {
         isas,
     };
     let tasks = if args.exhaustive { all_tasks(&axes, prompts.len()) } else { drawn_tasks(&axes, prompts.len()) };
-    let mut runner = Runner::new(loaded.clone(), prompts, style, args.max_tokens, threads);
+    let mut runner = Runner::new(loaded.clone(), prompts, style, args.max_tokens, threads, args.kv.kv_type);
     let steps = Steps::new(ui, "comparing", tasks.len() as u64);
     runner.compare(tasks, &steps)?;
     drop(steps);
     fill_lengths(&mut runner, &axes, ui)?;
-    let distribution = sampling::test(&loaded, runner.prompts(), style, threads, ui)?;
+    let distribution = sampling::test(&loaded, runner.prompts(), style, threads, args.kv.kv_type, ui)?;
     conclude(args, &runner, &distribution, ui)
 }
 
@@ -133,10 +133,7 @@ fn conclude(args: &VerifyArgs, runner: &Runner, distribution: &sampling::Outcome
         untested.push(format!("no round accepted {} tokens", missing.join(", ")));
     }
     untested.extend(distribution.untested());
-    let mismatch = runner
-        .first_mismatch
-        .as_ref()
-        .map(|m| (m, MismatchJson::new(m, runner.prompts(), &args.model.model, args.raw, args.max_tokens)));
+    let mismatch = runner.first_mismatch.as_ref().map(|m| (m, MismatchJson::new(m, runner.prompts(), args)));
     let ok = mismatch.is_none() && untested.is_empty() && distribution.ok();
     if args.json {
         output::print_json(&VerifyJson {

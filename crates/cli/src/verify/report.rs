@@ -1,10 +1,11 @@
 //! What `verify` prints.
 
-use selfspec_engine::SpecStats;
+use selfspec_engine::{KvType, SpecStats};
 use serde::Serialize;
 
 use super::runner::{Mismatch, Runner};
 use super::setting::Setting;
+use crate::args::VerifyArgs;
 use crate::output::{self, table};
 use crate::prompts::Case;
 
@@ -37,7 +38,7 @@ pub(crate) struct MismatchJson {
 }
 
 impl MismatchJson {
-    pub(crate) fn new(mismatch: &Mismatch, prompts: &[Case], model: &str, raw: bool, max_tokens: usize) -> Self {
+    pub(crate) fn new(mismatch: &Mismatch, prompts: &[Case], args: &VerifyArgs) -> Self {
         let task = &mismatch.task;
         let case = &prompts[task.prompt];
         let flags = task.setting.flags(task.mode);
@@ -45,7 +46,12 @@ impl MismatchJson {
             Some(text) => format!("-p {}", shell_quote(text)),
             None => format!("# with the messages of line {}", case.line),
         };
-        let raw = if raw { " --raw" } else { "" };
+        let (model, max_tokens) = (shell_quote(&args.model.model), args.max_tokens);
+        let raw = if args.raw { " --raw" } else { "" };
+        let kv_type = match args.kv.kv_type {
+            KvType::F16 => "",
+            KvType::Q8 => " --kv-type q8",
+        };
         MismatchJson {
             line: case.line,
             position: mismatch.position,
@@ -53,7 +59,7 @@ impl MismatchJson {
             got: mismatch.got,
             setting: flags.clone(),
             together: task.setting.together,
-            reproduce: format!("selfspec run {} --json -n {max_tokens}{raw} {flags} {prompt}", shell_quote(model)),
+            reproduce: format!("selfspec run {model} --json -n {max_tokens}{raw}{kv_type} {flags} {prompt}"),
         }
     }
 
@@ -138,9 +144,11 @@ fn count<K: Ord + std::fmt::Display>(settings: &[Setting], key: impl Fn(&Setting
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use selfspec_engine::{FinishReason, Isa};
 
     use super::*;
+    use crate::args::{Cli, Command};
     use crate::prompts;
     use crate::verify::runner::Task;
     use crate::verify::setting::{Drafter, Mode};
@@ -157,7 +165,9 @@ mod tests {
         };
         let task = Task { prompt: 0, mode: Mode::Seeded(7), setting };
         let mut mismatch = Mismatch { task, position: 4, expected: Some(11), got: None, finish: None };
-        let json = MismatchJson::new(&mismatch, &prompts::built_in(), "m.gguf", true, 32);
+        let command = Cli::parse_from(["selfspec", "verify", "m.gguf", "-n", "32", "--raw", "--kv-type", "q8"]).command;
+        let Command::Verify(args) = command else { panic!("another command") };
+        let json = MismatchJson::new(&mismatch, &prompts::built_in(), &args);
         let setting = "--temp 0.8 --top-p 0.95 --seed 7 --spec layer-skip --exit-layer 15 --spec-always --draft-len 3 --no-bonus -t 2 --isa scalar";
         assert_eq!(
             json.words(&mismatch),
@@ -167,7 +177,7 @@ mod tests {
         );
         let command = json.reproduce();
         assert!(
-            command.contains(&format!("selfspec run m.gguf --json -n 32 --raw {setting} -p 'Explain ")),
+            command.contains(&format!("selfspec run m.gguf --json -n 32 --raw --kv-type q8 {setting} -p 'Explain ")),
             "{command}"
         );
         mismatch.finish = Some((FinishReason::Stop, FinishReason::Length));

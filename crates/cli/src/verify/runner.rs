@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use selfspec_engine::{Engine, EngineOptions, FinishReason, Generation, Isa, Loaded, Request, SpecStats, Summary};
+use selfspec_engine::{
+    Engine, EngineOptions, FinishReason, Generation, Isa, KvType, Loaded, Request, SpecStats, Summary,
+};
 
 use super::setting::{Drafter, Mode, Setting};
 use crate::progress::Steps;
@@ -63,6 +65,7 @@ pub(crate) struct Runner {
     plain: HashMap<(usize, Mode, Isa), Output>,
     /// Threads of plain decoding.
     threads: usize,
+    kv_type: KvType,
     pub(crate) tallies: Vec<Tally>,
     pub(crate) first_mismatch: Option<Mismatch>,
     pub(crate) used: Vec<Setting>,
@@ -75,6 +78,7 @@ impl Runner {
         style: Style,
         max_tokens: usize,
         threads: usize,
+        kv_type: KvType,
     ) -> Self {
         Runner {
             loaded,
@@ -83,6 +87,7 @@ impl Runner {
             max_tokens,
             plain: HashMap::new(),
             threads,
+            kv_type,
             tallies: Vec::new(),
             first_mismatch: None,
             used: Vec::new(),
@@ -161,8 +166,13 @@ impl Runner {
     }
 
     fn engine(&self, isa: Isa, threads: usize) -> anyhow::Result<Engine> {
-        let options =
-            EngineOptions { threads: Some(threads), isa: Some(isa), max_batch: GROUP, ..EngineOptions::default() };
+        let options = EngineOptions {
+            threads: Some(threads),
+            isa: Some(isa),
+            kv_type: self.kv_type,
+            max_batch: GROUP,
+            ..EngineOptions::default()
+        };
         Ok(Engine::open_with(&self.loaded, &options)?)
     }
 
@@ -250,7 +260,7 @@ mod tests {
         let path = dir.path().join("tiny.gguf");
         TinyModel::new(Family::Llama).gguf().write(&path);
         let loaded = Loaded::open(&path, Some(1)).expect("a model");
-        let mut runner = Runner::new(loaded, prompts::built_in(), Style::Plain, 12, 1);
+        let mut runner = Runner::new(loaded, prompts::built_in(), Style::Plain, 12, 1, KvType::F16);
         let setting = |together| Setting {
             drafter: Drafter::Exit(2),
             draft_len: 3,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use selfspec_engine::exactness::{Drafting, Exactness, Trial, distribution};
 use selfspec_engine::{
-    Backend, BackendError, Engine, EngineOptions, Enter, LayerPlan, Loaded, Row, SamplingParams, SeqId, StepOutput,
-    TokenId,
+    Backend, BackendError, Engine, EngineOptions, Enter, KvType, LayerPlan, Loaded, Row, SamplingParams, SeqId,
+    StepOutput, TokenId,
 };
 
 use super::setting::Drafter;
@@ -114,9 +114,10 @@ pub(crate) fn test(
     prompts: &[Case],
     style: Style,
     threads: usize,
+    kv_type: KvType,
     ui: &Ui,
 ) -> anyhow::Result<Outcome> {
-    let options = EngineOptions { threads: Some(threads), max_batch: 1, ..EngineOptions::default() };
+    let options = EngineOptions { threads: Some(threads), kv_type, max_batch: 1, ..EngineOptions::default() };
     let engine = Engine::open_with(loaded, &options)?;
     let n_layers = engine.n_layers();
     let exits: Vec<usize> = Drafter::all(n_layers)

@@ -9,6 +9,15 @@ fn bench(args: &[&str]) -> Ran {
 }
 
 #[test]
+fn the_heading_names_a_cache_of_q8() {
+    let heading = |kv_type: &str| {
+        let flags = ["--no-speculation", "--exits", "2", "-t", "1", "--kv-type", kv_type];
+        bench(&flags).stdout.lines().next().expect("a heading").to_owned()
+    };
+    assert!(heading("q8").ends_with(", KV cache q8") && !heading("f16").contains("KV cache"));
+}
+
+#[test]
 fn json_has_exactly_the_documented_keys() {
     let json = bench(&["-o", "json", "--exits", "2,4", "-t", "2"]).json();
     let expected = [

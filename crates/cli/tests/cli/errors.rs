@@ -56,6 +56,7 @@ fn values_out_of_range_are_refused_before_the_model_is_loaded() {
         ["-c", "0"],
         ["-t", "0"],
         ["--isa", "mmx"],
+        ["--kv-type", "q4"],
         ["--stop", ""],
         ["--color", "blue"],
     ] {

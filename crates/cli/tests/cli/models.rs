@@ -20,6 +20,11 @@ fn show_tells_what_a_model_is() {
     assert_eq!((json["layers"].as_u64(), json["memory"]["context"].as_u64()), (Some(6), Some(100)));
     let kv = json["kv_bytes_per_position"].as_u64().expect("a number");
     assert_eq!(json["memory"]["bytes"].as_u64(), Some(json["weight_bytes"].as_u64().expect("a number") + 100 * kv));
+    // 6 layers, 2 KV heads of 20 values: a byte a value and a scale, for K and for V.
+    let q8 = ok(&["show", &tiny, "--json", "-c", "100", "--kv-type", "q8"]).json();
+    assert_eq!((kv, q8["kv_bytes_per_position"].as_u64()), (6 * 2 * 20 * 2 * 2, Some(6 * 2 * (20 + 4) * 2)));
+    let smaller = json["memory"]["bytes"].as_u64().zip(q8["memory"]["bytes"].as_u64());
+    assert_eq!(smaller.map(|(f16, q8)| f16 - q8), Some(100 * (6 * 2 * 16 * 2)));
     assert_eq!(json["tensor_types"][0]["name"], "Q8_0");
     assert_eq!(ok(&["show", &model("folder"), "--json"]).json()["architecture"], "qwen3");
     assert_eq!(ran(&["show", &tiny, "-c", "100000"]).code, Some(1));

@@ -64,6 +64,21 @@ fn no_way_of_drafting_changes_the_output() {
 }
 
 #[test]
+fn a_cache_of_q8_computes_something_else_and_is_as_lossless() {
+    let base = ["-p", "one two one two one two", "-n", "200", "--temp", "0.8", "--seed", "7", "--json"];
+    let tokens = |flags: &[&str]| run(&[&base, flags].concat()).json()["token_ids"].clone();
+    let plain = tokens(&["--kv-type", "q8", "--spec", "off"]);
+    assert_eq!(tokens(&["--kv-type", "q8", "--spec", "prompt-lookup", "--draft-len", "8", "--spec-always"]), plain);
+    assert_eq!(tokens(&["--kv-type", "q8", "--exit-layer", "2", "--spec-always", "-t", "3"]), plain);
+    assert_ne!(tokens(&["--spec", "off"]), plain);
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let by_variable = finish(
+        selfspec(home.path()).args([&["run", &model("tiny.gguf")], &base[..]].concat()).env("SELFSPEC_KV_TYPE", "q8"),
+    );
+    assert_eq!(by_variable.json()["token_ids"], plain);
+}
+
+#[test]
 fn a_prompt_comes_from_a_flag_a_file_a_pipe_or_a_variable() {
     let expected = run(&["-p", "some text", "-n", "8"]).stdout;
     let (_dir, path) = file("prompt.txt", "some text\n");

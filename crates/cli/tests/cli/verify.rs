@@ -23,6 +23,12 @@ fn a_tiny_model_is_lossless_and_the_proof_tested_something() {
 }
 
 #[test]
+fn a_cache_of_q8_is_as_lossless() {
+    let proof = verify(&["--json", "--threads", "1,2", "-n", "40", "--kv-type", "q8"]);
+    assert_eq!((proof.code, &proof.json()["ok"]), (Some(0), &true.into()), "{}", proof.stderr);
+}
+
+#[test]
 fn the_table_names_drafters_and_coverage() {
     let (_dir, path) =
         file("prompts.jsonl", "{\"prompt\": \"one two one two one two\"}\n{\"turns\": [\"three four\", \"x\"]}\n");

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::common::*;
 use selfspec_engine::measure::{pass_times, prefill_rows_s};
 use selfspec_engine::{
-    Engine, EngineError, EngineOptions, Enter, LayerPlan, Loaded, MeasureOptions, Message, ModelInfo, Part, Prompt,
-    Request, Row, StepOutput,
+    DrafterChoice, Engine, EngineError, EngineOptions, Enter, KvType, LayerPlan, Loaded, MeasureOptions, Message,
+    ModelInfo, Part, Prompt, Request, Row, SpeculationParams, StepOutput,
 };
 use selfspec_testkit::{Family, TinyModel};
 
@@ -165,12 +165,16 @@ fn info_is_read_without_loading_and_agrees_with_the_model_in_memory() {
         assert_eq!((info.n_layers, info.dim, info.heads, info.head_dim), (d.layers, d.dim, d.heads, d.head_dim));
         assert_eq!((info.kv_heads, info.ffn_dim, info.context), (d.kv_heads, d.ffn, d.context));
         assert_eq!(info.vocab, model.vocab.len());
-        assert_eq!(info.kv_bytes_per_position, d.layers * d.kv_heads * d.head_dim * 4);
+        assert_eq!(info.kv_bytes_per_position(KvType::F16), d.layers * d.kv_heads * d.head_dim * 4);
+        assert_eq!(info.kv_bytes_per_position(KvType::Q8), d.layers * d.kv_heads * (d.head_dim + 4) * 2);
         assert_eq!(info.file_bytes, std::fs::metadata(&path).expect("there").len());
         assert_eq!(info.tensor_types.len(), 1, "{:?}", info.tensor_types);
         assert_eq!(info.tensor_types[0].name, "F32");
         assert_eq!(info.parameters * 4, info.weight_bytes);
-        assert!(info.memory_bytes(100) == info.weight_bytes + 100 * info.kv_bytes_per_position as u64);
+        for kv_type in KvType::ALL {
+            let kv = 100 * info.kv_bytes_per_position(kv_type) as u64;
+            assert_eq!(info.memory_bytes(kv_type, 100), info.weight_bytes + kv);
+        }
         assert!(Loaded::check(&path).is_ok());
         assert_eq!(ModelInfo { weight_bytes: info.weight_bytes, ..loaded.info().clone() }, info);
     }
@@ -227,11 +231,39 @@ fn what_cannot_be_opened_is_named() {
 }
 
 #[test]
+fn a_cache_of_q8_holds_more_positions_in_the_same_bytes_and_is_as_lossless() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(Family::Llama).gguf().write(&path);
+    let loaded = Loaded::open(&path, Some(2)).expect("sound");
+    let bytes = 600 * loaded.info().kv_bytes_per_position(KvType::F16);
+    let [f16, q8] = KvType::ALL.map(|kv_type| {
+        let kv_bytes = Some(bytes);
+        let engine = Engine::open_with(&loaded, &EngineOptions { kv_type, kv_bytes, ..options() }).expect("opens");
+        assert_eq!(engine.kv_type(), kv_type);
+        let pages = engine.exclusive(|backend| backend.total_pages()).expect("idle");
+        let run = |speculation: SpeculationParams| {
+            let mut request = Request::new(Prompt::Tokens(vec![70, 111, 9, 200, 3, 70, 42]));
+            (request.max_tokens, request.ignore_eos, request.speculation) = (Some(120), true, speculation);
+            engine.submit(request).expect("sound").wait().expect("finishes")
+        };
+        let plain = run(SpeculationParams::off());
+        let exit = DrafterChoice::LayerSkip(LayerPlan::exit(4, 2).expect("a plan"));
+        let drafted = run(SpeculationParams { drafter: exit, always: true, ..SpeculationParams::default() });
+        assert!(drafted.stats.accepted > 0 && drafted.stats.rejected > 0, "{kv_type}: {:?}", drafted.stats);
+        assert_eq!(plain.token_ids, drafted.token_ids, "{kv_type}");
+        pages
+    });
+    assert!(q8 as f64 > 1.5 * f16 as f64, "{q8} pages of q8, {f16} of f16");
+}
+
+#[test]
 fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("tiny.gguf");
     TinyModel::new(Family::Llama).gguf().write(&path);
-    let engine = Engine::open(&path, &options()).expect("opens");
+    let kv_type = KvType::Q8;
+    let engine = Engine::open(&path, &EngineOptions { kv_type, ..options() }).expect("opens");
     let full = LayerPlan::full(4);
     let plan = LayerPlan::exit(4, 1).expect("a plan");
     let measure = MeasureOptions {
@@ -257,12 +289,12 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
     assert!(got.c(&plan).expect("measured") > 0.0 && got.prefill_rows_s.expect("measured") > 0.0);
     assert!(got.read_bytes_s.expect("measured") > 0.0 && got.bound_share().expect("all there") > 0.0);
     let loaded = engine.loaded().expect("opened on a model");
-    let kv = |layers: u64| layers * 40 * engine.info().kv_bytes_per_position as u64 / 4;
-    let weights = |plan: &LayerPlan| loaded.pass_bytes(plan, 0);
+    let kv = |layers: u64| layers * 40 * engine.info().kv_bytes_per_position(kv_type) as u64 / 4;
+    let weights = |plan: &LayerPlan| loaded.pass_bytes(plan, kv_type, 0);
     assert_eq!(got.pass_bytes, Some(weights(&full) + kv(4)));
-    assert_eq!(loaded.pass_bytes(&plan, 40), weights(&plan) + kv(1));
+    assert_eq!(loaded.pass_bytes(&plan, kv_type, 40), weights(&plan) + kv(1));
     assert!(weights(&plan) < weights(&full));
-    let parts = Part::ALL.iter().map(|part| loaded.part_bytes(*part, 40)).sum::<u64>();
+    let parts = Part::ALL.iter().map(|part| loaded.part_bytes(*part, kv_type, 40)).sum::<u64>();
     assert_eq!(Some(parts), got.pass_bytes, "the parts stream what the pass does");
     let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
     assert_eq!(free, total);

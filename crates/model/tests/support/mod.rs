@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use selfspec_kernels::{Isa, Team};
+use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{Backend, BackendError, CpuBackend, CpuOptions, Enter, LayerPlan, Model, ModelError, Row, SeqId};
 use selfspec_model::{StepOutput, TokenId};
 use selfspec_testkit::GgufBuilder;
@@ -22,8 +22,12 @@ pub(crate) fn open_gguf(builder: &GgufBuilder) -> Result<Arc<Model>, ModelError>
 }
 
 pub(crate) fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
+    backend_of(KvType::F16, model, isa, threads)
+}
+
+pub(crate) fn backend_of(kv_type: KvType, model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
     let context = model.config().context;
-    let options = CpuOptions { isa, threads, context, kv_positions: 4 * context };
+    let options = CpuOptions { isa, threads, context, kv_positions: 4 * context, kv_type };
     CpuBackend::new(model.clone(), &options).expect("a small cache")
 }
 
