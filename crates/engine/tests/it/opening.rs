@@ -254,7 +254,8 @@ fn a_cache_of_q8_holds_more_positions_in_the_same_bytes_and_is_as_lossless() {
         assert_eq!(plain.token_ids, drafted.token_ids, "{kv_type}");
         pages
     });
-    assert!(q8 as f64 > 1.5 * f16 as f64, "{q8} pages of q8, {f16} of f16");
+    // Heads of 10 values: 14 bytes with the scale, and 20 in f16.
+    assert!(q8 * 10 >= f16 * 14, "{q8} pages of q8, {f16} of f16");
 }
 
 #[test]
