@@ -96,8 +96,7 @@ Tom reported that the football field is closed until April.
 Budget: The remaining 9,750 crowns stay in the savings account at the regional bank until the next meeting in March.""",
 }
 
-# n-gram drafting of llama-server. The lengths in its defaults (12 and 24 tokens matched, 48 drafted) are for GPUs and long answers;
-# the others are what paid most on a CPU.
+# n-gram drafting of llama-server: name, tokens matched / most tokens drafted. Its defaults, 12 or 24 and 48 or 64, are long for a CPU and short answers.
 SERVER = {
     "plain": [],
     "ngram-simple": ["--spec-type", "ngram-simple"],
