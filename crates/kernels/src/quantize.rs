@@ -1,7 +1,7 @@
 //! From floats to 8-bit blocks: the same bits on every instruction set.
 //!
-//! A block's scale is its largest magnitude over 127; its values are rounded to the nearest integer, ties to even. A block of zeros, or
-//! of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
+//! A block's scale is its largest magnitude over 127; its integers are the values times 127 over that magnitude, a quotient and a product
+//! in f32, rounded to the nearest, ties to even. A block of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
 
 use crate::activations::BLOCK;
 use crate::isa::Isa;

@@ -189,15 +189,9 @@ pub(crate) fn round_to_int8(row: &[f32]) -> Vec<f32> {
     row.chunks(32)
         .flat_map(|block| {
             let most = block.iter().fold(0f32, |m, x| m.max(x.abs()));
-            let scale = f64::from(most) / 127.0;
-            block
-                .iter()
-                .map(
-                    move |x| {
-                        if scale == 0.0 { 0.0 } else { ((f64::from(*x) / scale).round_ties_even() * scale) as f32 }
-                    },
-                )
-                .collect::<Vec<_>>()
+            // In f32, as it is defined: next to a tie, exact arithmetic would take the other integer.
+            let (inverse, scale) = (127.0 / most, most / 127.0);
+            block.iter().map(move |x| if most == 0.0 { 0.0 } else { (x * inverse).round_ties_even() * scale })
         })
         .collect()
 }
