@@ -3,11 +3,15 @@
 //! A block is 32 values of one row with a scale (see `quantize.rs`). The sums that quantised weights need for their offsets are kept
 //! with it. A block's bits depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an
 //! infinity gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
+//!
+//! Rows that meet a panel together, a tile, lie together: their first blocks, then their second blocks, and so on. So a kernel finds the
+//! blocks of all its rows at constant distances from one pointer.
 
 use std::cell::RefCell;
 
 use crate::format::Inputs;
 use crate::isa::Isa;
+use crate::matmul::tile_rows;
 use crate::panel::PanelMatrix;
 use crate::quantize::{BlockOut, quantize_blocks};
 use crate::team::{SendPtr, Team};
@@ -15,19 +19,47 @@ use crate::team::{SendPtr, Team};
 /// Values in a block.
 pub(crate) const BLOCK: usize = 32;
 
+/// By how many bits the sums are kept shifted: the offsets of Q4_0 and Q8_0, whose kernels then need not shift.
+pub(crate) const NEG_SUM: [i32; 2] = [3, 7];
+/// The same for halves: the offset of Q6_K.
+pub(crate) const NEG_HALF: i32 = 5;
+
 /// Rows as floats, as 8-bit blocks, or as both. Reused from step to step: it grows and never shrinks.
 #[derive(Debug)]
 pub struct Activations {
     rows: usize,
     k: usize,
     inputs: Inputs,
+    order: Order,
     f32s: Vec<f32>,          // (row, k)
-    q: Vec<i8>,              // (row, block, 32), zeros beyond k
-    scale: Vec<f32>,         // (row, block)
-    sum: Vec<f32>,           // (row, block): scale * sum of q
-    half_sum: Vec<[f32; 2]>, // (row, block, half): scale * sum of q
-    neg_sum: Vec<i32>,       // (row, block): minus the sum of q
-    neg_half: Vec<[i32; 2]>, // (row, block, half): minus the sum of q
+    q: Vec<i8>,              // (tile, block, row of the tile, 32), zeros beyond k
+    scale: Vec<f32>,         // (tile, block, row)
+    sum: Vec<f32>,           // (tile, block, row): scale * sum of q
+    half_sum: Vec<[f32; 2]>, // (tile, block, row, half): scale * sum of q
+    neg_sum: Vec<[i32; 2]>,  // (tile, block, row, scaling): minus the sum of q, shifted by NEG_SUM
+    neg_half: Vec<[i32; 2]>, // (tile, block, row, half): minus the sum of q, shifted by NEG_HALF
+}
+
+/// The order of the 8-bit blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Order {
+    rows: usize,
+    blocks: usize,
+    tile: usize, // rows of a tile; the last one may have fewer
+}
+
+impl Order {
+    /// First row of the tile of `row`, and the tile's rows.
+    fn tile_of(self, row: usize) -> (usize, usize) {
+        let first = row / self.tile * self.tile;
+        (first, self.tile.min(self.rows - first))
+    }
+
+    /// Where block `b` of `row` stands.
+    fn place(self, row: usize, b: usize) -> usize {
+        let (first, count) = self.tile_of(row);
+        first * self.blocks + b * count + (row - first)
+    }
 }
 
 /// The shape of [`Activations::fill`].
@@ -44,15 +76,31 @@ pub(crate) struct Fill {
     pub(crate) grain: usize,
 }
 
-/// The 8-bit blocks of all rows, for the matrix kernels. Pointers to the first row; rows are `blocks` (of `q`: 32 `blocks`) apart.
+/// The 8-bit blocks of a tile and those that follow, for the matrix kernels. Pointers to the first row's first block; the tile's other
+/// rows follow it, then come their next blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockPtrs {
     pub(crate) q: *const i8,
     pub(crate) scale: *const f32,
     pub(crate) sum: *const f32,
     pub(crate) half_sum: *const [f32; 2],
-    pub(crate) neg_sum: *const i32,
+    pub(crate) neg_sum: *const [i32; 2],
     pub(crate) neg_half: *const [i32; 2],
+}
+
+impl BlockPtrs {
+    /// The place `blocks` further on.
+    #[inline(always)]
+    pub(crate) fn skip(self, blocks: usize) -> BlockPtrs {
+        BlockPtrs {
+            q: self.q.wrapping_add(blocks * BLOCK),
+            scale: self.scale.wrapping_add(blocks),
+            sum: self.sum.wrapping_add(blocks),
+            half_sum: self.half_sum.wrapping_add(blocks),
+            neg_sum: self.neg_sum.wrapping_add(blocks),
+            neg_half: self.neg_half.wrapping_add(blocks),
+        }
+    }
 }
 
 thread_local! {
@@ -79,6 +127,7 @@ impl Activations {
             rows: 0,
             k: 0,
             inputs: Inputs::BOTH,
+            order: Order { rows: 0, blocks: 0, tile: 1 },
             f32s: Vec::new(),
             q: Vec::new(),
             scale: Vec::new(),
@@ -110,15 +159,11 @@ impl Activations {
     }
 
     /// # Panics
-    /// If these rows are no input of `w`.
-    pub(crate) fn check(&self, w: &PanelMatrix) {
+    /// If these rows are no input of `w` on this instruction set.
+    pub(crate) fn check(&self, isa: Isa, w: &PanelMatrix) {
         assert_eq!(w.k(), self.k, "the matrix and its input differ in k");
+        assert_eq!(self.order.tile, tile_rows(isa), "the rows lie in tiles of {isa}");
         assert!(self.inputs.has(w.wants()), "{w:?} wants {:?} rows", w.wants());
-    }
-
-    /// Blocks in a row, the last one padded with zeros if need be.
-    pub(crate) fn blocks(&self) -> usize {
-        self.k.div_ceil(BLOCK)
     }
 
     pub(crate) fn block_ptrs(&self) -> BlockPtrs {
@@ -138,7 +183,8 @@ impl Activations {
         if inputs.f32 {
             grow(&mut self.f32s, rows * k);
         }
-        let blocks = self.blocks();
+        let blocks = k.div_ceil(BLOCK);
+        self.order = Order { rows, blocks, tile: tile_rows(isa) };
         if inputs.int8 {
             grow(&mut self.q, rows * blocks * BLOCK);
             grow(&mut self.scale, rows * blocks);
@@ -150,7 +196,7 @@ impl Activations {
         Writer {
             isa,
             k,
-            blocks,
+            order: self.order,
             inputs,
             f32s: SendPtr(self.f32s.as_mut_ptr()),
             q: SendPtr(self.q.as_mut_ptr()),
@@ -206,14 +252,14 @@ impl Activations {
 pub(crate) struct Writer {
     isa: Isa,
     k: usize,
-    blocks: usize,
+    order: Order,
     inputs: Inputs,
     f32s: SendPtr<f32>,
     q: SendPtr<i8>,
     scale: SendPtr<f32>,
     sum: SendPtr<f32>,
     half_sum: SendPtr<[f32; 2]>,
-    neg_sum: SendPtr<i32>,
+    neg_sum: SendPtr<[i32; 2]>,
     neg_half: SendPtr<[i32; 2]>,
 }
 
@@ -239,7 +285,7 @@ impl Writer {
             neg_sum: self.neg_sum.get(),
             neg_half: self.neg_half.get(),
         }
-        .skip(row * self.blocks + b)
+        .skip(self.order.place(row, b))
     }
 
     /// Writes the 8-bit blocks of the values of `row` from `from` on, if the activations have blocks. The last one is padded with zeros
@@ -253,13 +299,14 @@ impl Writer {
         }
         let (whole, rest) = values.as_chunks::<BLOCK>();
         let out = self.block(row, from / BLOCK);
+        let (_, step) = self.order.tile_of(row);
         // SAFETY: the blocks are the range's own, and end at most with the row's last block.
         unsafe {
-            quantize_blocks(self.isa, whole.as_flattened().as_ptr(), whole.len(), out, 1);
+            quantize_blocks(self.isa, whole.as_flattened().as_ptr(), whole.len(), out, step);
             if !rest.is_empty() {
                 let mut padded = [0f32; BLOCK];
                 padded[..rest.len()].copy_from_slice(rest);
-                quantize_blocks(self.isa, padded.as_ptr(), 1, out.skip(whole.len()), 1);
+                quantize_blocks(self.isa, padded.as_ptr(), 1, out.skip(whole.len() * step), step);
             }
         }
     }
@@ -277,9 +324,23 @@ impl Writer {
             }
         }
         if self.inputs.int8 {
-            let out = self.block(first_row, from / BLOCK);
-            // SAFETY: block `from / 32` of each row belongs to the caller's range.
-            unsafe { quantize_blocks(self.isa, values.as_flattened().as_ptr(), values.len(), out, self.blocks) };
+            let mut done = 0;
+            while done < values.len() {
+                let row = first_row + done;
+                let (tile, rows) = self.order.tile_of(row);
+                let count = (tile + rows - row).min(values.len() - done);
+                // SAFETY: block `from / 32` of each row belongs to the caller's range, and those of a tile's rows lie side by side.
+                unsafe {
+                    quantize_blocks(
+                        self.isa,
+                        values[done..].as_flattened().as_ptr(),
+                        count,
+                        self.block(row, from / BLOCK),
+                        1,
+                    )
+                };
+                done += count;
+            }
         }
     }
 }
@@ -289,17 +350,18 @@ mod tests {
     use super::*;
 
     /// All that is kept of a row's blocks, as bits.
-    fn quantised(isa: Isa, src: &[f32]) -> (Vec<i8>, Vec<[u32; 7]>) {
+    fn quantised(isa: Isa, src: &[f32]) -> (Vec<i8>, Vec<[u32; 8]>) {
         let team = Team::new(1);
         let mut x = Activations::new();
         let k = src.len();
         x.fill(&team, isa, Fill { rows: 1, k, inputs: Inputs::BOTH, chunk: k, grain: 1 }, |_, _, out| {
             out.copy_from_slice(src)
         });
-        let blocks = (0..x.blocks()).map(|b| {
+        let blocks = (0..k.div_ceil(BLOCK)).map(|b| {
             let [n0, n1] = x.neg_half[b].map(|n| n as u32);
+            let [s0, s1] = x.neg_sum[b].map(|n| n as u32);
             let [h0, h1] = x.half_sum[b].map(f32::to_bits);
-            [x.scale[b].to_bits(), x.sum[b].to_bits(), x.neg_sum[b] as u32, n0, n1, h0, h1]
+            [x.scale[b].to_bits(), x.sum[b].to_bits(), s0, s1, n0, n1, h0, h1]
         });
         let blocks = blocks.collect();
         (x.q, blocks)
@@ -339,7 +401,7 @@ mod tests {
         let src = noise(3 * 32 + 7, 5);
         let (q, blocks) = quantised(Isa::Scalar, &src);
         assert_eq!((q.len(), blocks.len()), (4 * 32, 4));
-        for (b, [scale, sum, neg, n0, n1, h0, h1]) in blocks.iter().enumerate() {
+        for (b, [scale, sum, s0, s1, n0, n1, h0, h1]) in blocks.iter().enumerate() {
             let scale = f32::from_bits(*scale);
             let q = &q[b * 32..][..32];
             for (i, q) in q.iter().enumerate() {
@@ -347,7 +409,8 @@ mod tests {
                 assert!((f32::from(*q) * scale - x).abs() <= scale * 0.5001, "value {i} of block {b}");
             }
             let sums = [0, 1].map(|h| q[16 * h..][..16].iter().map(|q| i32::from(*q)).sum::<i32>());
-            assert_eq!([*neg as i32, *n0 as i32, *n1 as i32], [-(sums[0] + sums[1]), -sums[0], -sums[1]]);
+            assert_eq!([*s0 as i32, *s1 as i32], [-8 * (sums[0] + sums[1]), -128 * (sums[0] + sums[1])]);
+            assert_eq!([*n0 as i32, *n1 as i32], [-32 * sums[0], -32 * sums[1]]);
             assert_eq!(f32::from_bits(*sum), scale * (sums[0] + sums[1]) as f32);
             assert_eq!([*h0, *h1].map(f32::from_bits), sums.map(|s| scale * s as f32));
         }

@@ -73,7 +73,7 @@ impl Compute {
     ) {
         assert!(gate.n() == up.n() && gate.k() == up.k(), "{gate:?} and {up:?} differ in shape");
         for w in [gate, up] {
-            x.check(w);
+            x.check(self.isa(), w);
         }
         let (isa, rows, n) = (self.isa(), x.rows(), gate.n());
         let writer = out.prepare(isa, rows, n, inputs);

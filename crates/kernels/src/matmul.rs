@@ -16,6 +16,7 @@ use crate::matmul_scalar::Scalar;
 use crate::matmul_tile::{Kernel, Tile};
 use crate::panel::PanelMatrix;
 use crate::panel_layout::{PANEL, with_layout};
+use crate::simd::Simd;
 use crate::team::SendPtr;
 
 /// Weights that make a part of a job worth its claim, in bytes for one row.
@@ -41,7 +42,7 @@ impl Compute {
         let rows = x.rows();
         let (mut panels, mut bytes) = (0, 0);
         for job in &*jobs {
-            x.check(job.w);
+            x.check(self.isa(), job.w);
             assert_eq!(job.out.len(), rows * job.w.n(), "an output has {rows} rows of {}", job.w.n());
             panels += job.w.panels();
             bytes += job.w.size_bytes();
@@ -87,6 +88,20 @@ pub(crate) fn parts_for(threads: usize, bytes: usize, rows: usize, units: usize)
     worth.clamp(1, threads * PARTS_PER_THREAD).min(units)
 }
 
+/// Rows that an instruction set's kernels take at a time, and so the tiles of [`Activations`].
+pub(crate) fn tile_rows(isa: Isa) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Avx2::<true>::TILE,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => Avx512::TILE,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Neon::TILE,
+        #[allow(unreachable_patterns)]
+        _ => Scalar::TILE,
+    }
+}
+
 /// Panel `p` of `w` by all rows of `x`, into the panel's columns of `out`.
 ///
 /// # Safety
@@ -117,8 +132,8 @@ unsafe fn panel_rows(isa: Isa, w: &PanelMatrix, p: usize, x: &Activations, out: 
 /// Panel `p` of `w` by the rows `rows` of `x`: 16 columns of each row, `stride` floats from one row to the next.
 ///
 /// # Safety
-/// The processor has `isa`; `w` and `x` have one k, and `x` has `rows` and what `w` wants; `out` may be written there, its start
-/// being the first of `rows`.
+/// The processor has `isa`; `w` and `x` have one k, and `x` has what `w` wants and `rows`, which begin with a tile and end with one;
+/// `out` may be written there, its start being the first of `rows`.
 pub(crate) unsafe fn panel_tile(
     isa: Isa,
     w: &PanelMatrix,

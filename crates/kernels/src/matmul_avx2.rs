@@ -90,6 +90,7 @@ unsafe fn dot_128_by_pairs(u: &[__m256i; 8], q: *const i8) -> __m256i {
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
+    const BLOCKS: usize = 1;
     const FLOAT_TILE: usize = 3;
     type B = __m256i;
     type I = __m256i;
@@ -123,36 +124,56 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, n: u32) -> __m256i {
+    unsafe fn int_splat_shl(p: *const i32, by: i32) -> __m256i {
         // SAFETY: see above.
-        unsafe { _mm256_sll_epi32(_mm256_set1_epi32(p.read()), _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    unsafe fn dot<const M: usize>(sums: &mut [__m256i; M], u: &[__m256i], bits: u32, q: &[*const i8; M]) {
-        if VNNI {
-            for (j, u) in u.iter().enumerate() {
-                for (sum, q) in sums.iter_mut().zip(q) {
-                    // SAFETY: see above; `q` is 4 * u.len() long.
-                    *sum = unsafe { _mm256_dpbusd_avx_epi32(*sum, *u, quad(q.add(4 * j))) };
-                }
-            }
-        } else {
-            for (sum, q) in sums.iter_mut().zip(q) {
-                // SAFETY: see above.
-                *sum = unsafe { dot_by_pairs(*sum, u, bits, *q) };
+        unsafe {
+            let v = _mm256_set1_epi32(p.read());
+            if by >= 0 {
+                _mm256_sll_epi32(v, _mm_cvtsi32_si128(by))
+            } else {
+                _mm256_sra_epi32(v, _mm_cvtsi32_si128(-by))
             }
         }
     }
     #[inline(always)]
-    unsafe fn dot_128<const M: usize>(
-        sums: &mut [__m256i; M],
-        u: &[__m256i; 8],
-        q: &[*const i8; M],
-        neg_sum: &[*const i32; M],
+    unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        sums: &mut [[__m256i; M]; N],
+        u: &[[__m256i; J]; N],
+        bits: u32,
+        q: &[[*const i8; M]; N],
     ) {
-        for r in 0..M {
-            // SAFETY: see above.
-            sums[r] = unsafe { if VNNI { Self::int_splat_shl(neg_sum[r], 7) } else { dot_128_by_pairs(u, q[r]) } };
+        if VNNI {
+            for j in 0..J {
+                for i in 0..N {
+                    for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+                        // SAFETY: see above; `q` is 4 * J long.
+                        *sum = unsafe { _mm256_dpbusd_avx_epi32(*sum, u[i][j], quad(q.add(4 * j))) };
+                    }
+                }
+            }
+        } else {
+            for i in 0..N {
+                for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+                    // SAFETY: see above.
+                    *sum = unsafe { dot_by_pairs(*sum, &u[i], bits, *q) };
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_128<const M: usize, const N: usize>(
+        sums: &mut [[__m256i; M]; N],
+        u: &[[__m256i; 8]; N],
+        q: &[[*const i8; M]; N],
+        neg_sum: &[[*const i32; M]; N],
+    ) {
+        for i in 0..N {
+            for r in 0..M {
+                // SAFETY: see above.
+                sums[i][r] = unsafe {
+                    if VNNI { Self::int_splat_shl(neg_sum[i][r], 0) } else { dot_128_by_pairs(&u[i], q[i][r]) }
+                };
+            }
         }
         if VNNI {
             // SAFETY: see above.
@@ -259,20 +280,23 @@ mod tests {
             let each = i32::from(activation);
             for bits in 1..=6 {
                 let most = (1u8 << bits) - 1;
-                for vectors in [4, 8] {
-                    let u = [_mm256_set1_epi8(most as i8); 8];
-                    let mut sums = [_mm256_set1_epi32(-5)];
-                    // SAFETY: AVX2 is on, `q` is 32 long.
-                    unsafe { Avx2::<false>::dot(&mut sums, &u[..vectors], bits, &[q.as_ptr()]) };
-                    assert_eq!(lanes(sums[0]), [vectors as i32 * 4 * i32::from(most) * each - 5; 8], "{bits} bits");
+                let u = _mm256_set1_epi8(most as i8);
+                let (mut four, mut eight) = ([[_mm256_set1_epi32(-5)]], [[_mm256_set1_epi32(-5)]]);
+                // SAFETY: AVX2 is on, `q` is 32 long.
+                unsafe {
+                    Avx2::<false>::dot(&mut four, &[[u; 4]], bits, &[[q.as_ptr()]]);
+                    Avx2::<false>::dot(&mut eight, &[[u; 8]], bits, &[[q.as_ptr()]]);
+                }
+                for (vectors, sums) in [(4, four), (8, eight)] {
+                    assert_eq!(lanes(sums[0][0]), [vectors * 4 * i32::from(most) * each - 5; 8], "{bits} bits");
                 }
             }
             for byte in [0u8, 1, 127, 128, 129, 255] {
-                let u = [_mm256_set1_epi8(byte as i8); 8];
-                let mut sums = [_mm256_setzero_si256()];
+                let u = [[_mm256_set1_epi8(byte as i8); 8]];
+                let mut sums = [[_mm256_setzero_si256()]];
                 // SAFETY: AVX2 is on, `q` is 32 long.
-                unsafe { Avx2::<false>::dot_128(&mut sums, &u, &[q.as_ptr()], &[&(-32 * each)]) };
-                assert_eq!(lanes(sums[0]), [32 * (i32::from(byte) - 128) * each; 8], "byte {byte}");
+                unsafe { Avx2::<false>::dot_128(&mut sums, &u, &[[q.as_ptr()]], &[[&(-128 * 32 * each)]]) };
+                assert_eq!(lanes(sums[0][0]), [32 * (i32::from(byte) - 128) * each; 8], "byte {byte}");
             }
         }
     }

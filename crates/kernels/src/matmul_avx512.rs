@@ -21,10 +21,47 @@ unsafe fn quad(q: *const i8) -> __m512i {
     unsafe { _mm512_set1_epi32(q.cast::<i32>().read_unaligned()) }
 }
 
+/// The products with vector `j` of each run. A loop over `j` would be too large for the compiler to unroll, and the vectors then lie in memory.
+///
+/// # Safety
+/// As [`Simd::dot`]; `j < J`, a 4 or 8.
+#[inline(always)]
+unsafe fn turn<const M: usize, const N: usize, const J: usize>(
+    sums: &mut [[__m512i; M]; N],
+    u: &[[__m512i; J]; N],
+    j: usize,
+    q: &[[*const i8; M]; N],
+) {
+    for i in 0..N {
+        for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+            // SAFETY: the caller's; `q` is 4 * J long.
+            *sum = unsafe { _mm512_dpbusd_epi32(*sum, u[i][j], quad(q.add(4 * j))) };
+        }
+    }
+    let sums = sums.as_flattened_mut();
+    for s in 1..if M < 4 { 0 } else { N * M } {
+        // SAFETY: the instruction set is the caller's.
+        unsafe { (sums[s - 1], sums[s]) = tie(sums[s - 1], sums[s]) };
+    }
+}
+
+/// Two values, of which the compiler believes that each depends on both: it must have both before it goes on with either. Left alone, it may
+/// finish one row's products before it begins the next row's, and every one then waits for the one before.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn tie(mut a: __m512i, mut b: __m512i) -> (__m512i, __m512i) {
+    // SAFETY: no instruction.
+    unsafe {
+        std::arch::asm!("/* {0} {1} */", inout(zmm_reg) a, inout(zmm_reg) b, options(pure, nomem, nostack, preserves_flags))
+    };
+    (a, b)
+}
+
 // SAFETY (all functions): the instruction set and the pointers are the caller's to vouch for, see `Simd`.
 impl Simd for Avx512 {
     const LANES: usize = 16;
     const TILE: usize = 8;
+    const BLOCKS: usize = 2;
     const FLOAT_TILE: usize = 8;
     type B = __m512i;
     type I = __m512i;
@@ -58,32 +95,51 @@ impl Simd for Avx512 {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, n: u32) -> __m512i {
+    unsafe fn int_splat_shl(p: *const i32, by: i32) -> __m512i {
         // SAFETY: see above.
-        unsafe { _mm512_sll_epi32(_mm512_set1_epi32(p.read()), _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    unsafe fn dot<const M: usize>(sums: &mut [__m512i; M], u: &[__m512i], _bits: u32, q: &[*const i8; M]) {
-        // The rows take turns, so that neighbouring products are independent of each other: the scheduler is not filled with
-        // waiting ones.
-        for (j, u) in u.iter().enumerate() {
-            for (sum, q) in sums.iter_mut().zip(q) {
-                // SAFETY: see above; `q` is 4 * u.len() long.
-                *sum = unsafe { _mm512_dpbusd_epi32(*sum, *u, quad(q.add(4 * j))) };
+        unsafe {
+            let v = _mm512_set1_epi32(p.read());
+            if by >= 0 {
+                _mm512_sll_epi32(v, _mm_cvtsi32_si128(by))
+            } else {
+                _mm512_sra_epi32(v, _mm_cvtsi32_si128(-by))
             }
         }
     }
     #[inline(always)]
-    unsafe fn dot_128<const M: usize>(
-        sums: &mut [__m512i; M],
-        u: &[__m512i; 8],
-        q: &[*const i8; M],
-        neg_sum: &[*const i32; M],
+    unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        sums: &mut [[__m512i; M]; N],
+        u: &[[__m512i; J]; N],
+        _bits: u32,
+        q: &[[*const i8; M]; N],
+    ) {
+        // The runs and rows take turns, so that neighbouring products are independent of each other: the scheduler is not filled
+        // with waiting ones. A product takes 5 cycles and two begin in each, so 10 are wanted.
+        // SAFETY: see above; `j` is below J.
+        unsafe {
+            turn(sums, u, 0, q);
+            turn(sums, u, 1, q);
+            turn(sums, u, 2, q);
+            turn(sums, u, 3, q);
+            if J > 4 {
+                turn(sums, u, 4, q);
+                turn(sums, u, 5, q);
+                turn(sums, u, 6, q);
+                turn(sums, u, 7, q);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_128<const M: usize, const N: usize>(
+        sums: &mut [[__m512i; M]; N],
+        u: &[[__m512i; 8]; N],
+        q: &[[*const i8; M]; N],
+        neg_sum: &[[*const i32; M]; N],
     ) {
         // SAFETY: see above. No saturation: dpbusd adds 4 products of 16 bits in 32.
         unsafe {
-            for (sum, neg) in sums.iter_mut().zip(neg_sum) {
-                *sum = Self::int_splat_shl(*neg, 7);
+            for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg_sum.as_flattened()) {
+                *sum = Self::int_splat_shl(*neg, 0);
             }
             Self::dot(sums, u, 8, q);
         }

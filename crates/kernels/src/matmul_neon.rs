@@ -32,6 +32,7 @@ macro_rules! sdot {
 impl Simd for Neon {
     const LANES: usize = 4;
     const TILE: usize = 8;
+    const BLOCKS: usize = 1;
     const FLOAT_TILE: usize = 8;
     type B = uint8x16_t;
     type I = int32x4_t;
@@ -65,40 +66,48 @@ impl Simd for Neon {
         unsafe { vdupq_n_s32(0) }
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, n: u32) -> int32x4_t {
+    unsafe fn int_splat_shl(p: *const i32, by: i32) -> int32x4_t {
+        // A shift by a negative number goes to the right.
         // SAFETY: see above.
-        unsafe { vshlq_s32(vdupq_n_s32(p.read()), vdupq_n_s32(n as i32)) }
+        unsafe { vshlq_s32(vdupq_n_s32(p.read()), vdupq_n_s32(by)) }
     }
     #[inline(always)]
-    unsafe fn dot<const M: usize>(sums: &mut [int32x4_t; M], u: &[uint8x16_t], _bits: u32, q: &[*const i8; M]) {
+    unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        sums: &mut [[int32x4_t; M]; N],
+        u: &[[uint8x16_t; J]; N],
+        _bits: u32,
+        q: &[[*const i8; M]; N],
+    ) {
         // Values of up to 6 bits are the same as signed bytes. A vector of activations holds the quads of 4 vectors of weights.
-        for (i, u) in u.chunks_exact(4).enumerate() {
-            for (sum, q) in sums.iter_mut().zip(q) {
-                // SAFETY: see above; `q` is 4 * u.len() long.
-                unsafe {
-                    let q = vld1q_s8(q.add(16 * i));
-                    sdot!(*sum, u[0], q, 0);
-                    sdot!(*sum, u[1], q, 1);
-                    sdot!(*sum, u[2], q, 2);
-                    sdot!(*sum, u[3], q, 3);
+        for i in 0..N {
+            for (j, u) in u[i].chunks_exact(4).enumerate() {
+                for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+                    // SAFETY: see above; `q` is 4 * J long.
+                    unsafe {
+                        let q = vld1q_s8(q.add(16 * j));
+                        sdot!(*sum, u[0], q, 0);
+                        sdot!(*sum, u[1], q, 1);
+                        sdot!(*sum, u[2], q, 2);
+                        sdot!(*sum, u[3], q, 3);
+                    }
                 }
             }
         }
     }
     #[inline(always)]
-    unsafe fn dot_128<const M: usize>(
-        sums: &mut [int32x4_t; M],
-        u: &[uint8x16_t; 8],
-        q: &[*const i8; M],
-        _neg_sum: &[*const i32; M],
+    unsafe fn dot_128<const M: usize, const N: usize>(
+        sums: &mut [[int32x4_t; M]; N],
+        u: &[[uint8x16_t; 8]; N],
+        q: &[[*const i8; M]; N],
+        _neg_sum: &[[*const i32; M]; N],
     ) {
         // SAFETY: see above. With its highest bit turned a byte is its value less 128, as a signed one.
         unsafe {
             let mut signed = *u;
-            for u in &mut signed {
+            for u in signed.as_flattened_mut() {
                 *u = veorq_u8(*u, vdupq_n_u8(0x80));
             }
-            *sums = [Self::int_zero(); M];
+            *sums = [[Self::int_zero(); M]; N];
             Self::dot(sums, &signed, 8, q);
         }
     }

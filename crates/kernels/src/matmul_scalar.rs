@@ -19,6 +19,7 @@ unsafe fn read<const N: usize>(p: *const u8) -> [u8; N] {
 impl Simd for Scalar {
     const LANES: usize = 1;
     const TILE: usize = 4;
+    const BLOCKS: usize = 1;
     const FLOAT_TILE: usize = 4;
     type B = [u8; 4];
     type I = i32;
@@ -47,29 +48,38 @@ impl Simd for Scalar {
         0
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, n: u32) -> i32 {
+    unsafe fn int_splat_shl(p: *const i32, by: i32) -> i32 {
         // SAFETY: the caller's.
-        unsafe { p.read() << n }
+        let i = unsafe { p.read() };
+        if by >= 0 { i << by } else { i >> -by }
     }
     #[inline(always)]
-    unsafe fn dot<const M: usize>(sums: &mut [i32; M], u: &[[u8; 4]], _bits: u32, q: &[*const i8; M]) {
-        for (sum, q) in sums.iter_mut().zip(q) {
-            // SAFETY: `q` is 4 * u.len() long.
-            let q = unsafe { std::slice::from_raw_parts(*q, 4 * u.len()) };
-            *sum = u.as_flattened().iter().zip(q).fold(*sum, |sum, (u, q)| sum + i32::from(*u) * i32::from(*q));
+    unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        sums: &mut [[i32; M]; N],
+        u: &[[[u8; 4]; J]; N],
+        _bits: u32,
+        q: &[[*const i8; M]; N],
+    ) {
+        for i in 0..N {
+            for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+                // SAFETY: `q` is 4 * J long.
+                let q = unsafe { std::slice::from_raw_parts(*q, 4 * J) };
+                let u = u[i].as_flattened();
+                *sum = u.iter().zip(q).fold(*sum, |sum, (u, q)| sum + i32::from(*u) * i32::from(*q));
+            }
         }
     }
     #[inline(always)]
-    unsafe fn dot_128<const M: usize>(
-        sums: &mut [i32; M],
-        u: &[[u8; 4]; 8],
-        q: &[*const i8; M],
-        neg_sum: &[*const i32; M],
+    unsafe fn dot_128<const M: usize, const N: usize>(
+        sums: &mut [[i32; M]; N],
+        u: &[[[u8; 4]; 8]; N],
+        q: &[[*const i8; M]; N],
+        neg_sum: &[[*const i32; M]; N],
     ) {
         // SAFETY: the caller's.
         unsafe {
-            for (sum, neg) in sums.iter_mut().zip(neg_sum) {
-                *sum = neg.read() << 7;
+            for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg_sum.as_flattened()) {
+                *sum = neg.read();
             }
             Self::dot(sums, u, 8, q);
         }

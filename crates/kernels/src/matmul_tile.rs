@@ -3,7 +3,7 @@
 //! Block by block along k, a block's values are unpacked once and used for all rows of the tile; each row adds the block's
 //! product to its own accumulator. So a row's bits are made by the same operations in the same order whatever the tile.
 
-use crate::activations::{BLOCK, BlockPtrs};
+use crate::activations::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
 use crate::panel_layout::{FloatLayout, Layout, PANEL, Shape};
 use crate::simd::Simd;
 
@@ -22,7 +22,7 @@ pub(crate) struct Tile {
     pub(crate) k: usize,
     /// First lane of the panel to compute; `S::LANES` are.
     pub(crate) lane: usize,
-    /// The tile's first row as 8-bit blocks.
+    /// The tile's rows as 8-bit blocks.
     pub(crate) x: BlockPtrs,
     /// The tile's first row as floats, rows `k` apart.
     pub(crate) f32s: *const f32,
@@ -45,17 +45,9 @@ impl Tile {
     /// The tile whose input is `rows` further on, with its output where it is.
     pub(crate) fn at_row(self, rows: usize) -> Tile {
         let blocks = self.k.div_ceil(BLOCK);
-        let x = self.x;
         Tile {
             // Wrapping, as only one of the two representations need exist; the kernel reads the one that does.
-            x: BlockPtrs {
-                q: x.q.wrapping_add(rows * blocks * BLOCK),
-                scale: x.scale.wrapping_add(rows * blocks),
-                sum: x.sum.wrapping_add(rows * blocks),
-                half_sum: x.half_sum.wrapping_add(rows * blocks),
-                neg_sum: x.neg_sum.wrapping_add(rows * blocks),
-                neg_half: x.neg_half.wrapping_add(rows * blocks),
-            },
+            x: self.x.skip(rows * blocks),
             f32s: self.f32s.wrapping_add(rows * self.k),
             ..self
         }
@@ -90,21 +82,29 @@ pub(crate) unsafe fn integer_tile<S: Simd, L: Layout, const M: usize>(t: Tile) {
         let groups = blocks / L::GROUP;
         let group_bytes = L::HEAD + L::GROUP * L::BLOCK;
         let mut acc = [S::zero(); M];
-        for g in 0..groups {
-            let g = if cfg!(feature = "broken-invariance") && t.backwards { groups - 1 - g } else { g };
+        // Two blocks at a time, where that is faster: more products that do not wait for each other. Halves are two sums anyway.
+        let halves = matches!(L::SHAPE, Shape::HalvesOffset(_) | Shape::HalvesMinimum);
+        let pairs = S::BLOCKS == 2 && !halves && (L::BITS < 8 || M >= 6);
+        let step = if pairs && L::GROUP == 1 { 2 } else { 1 };
+        let steps = groups.div_ceil(step);
+        for s in 0..steps {
+            let g = step * if cfg!(feature = "broken-invariance") && t.backwards { steps - 1 - s } else { s };
             let group = t.panel.add(g * group_bytes);
             let head = L::head::<S>(group, t.lane);
             if t.prefetch {
                 fetch_ahead::<S>(group, L::HEAD);
             }
-            for i in 0..L::GROUP {
-                let at = group.add(L::HEAD + i * L::BLOCK);
-                if t.prefetch {
-                    fetch_ahead::<S>(at, L::BLOCK);
+            let at = group.add(L::HEAD);
+            if step == 2 && g + 1 < groups {
+                add_blocks::<S, L, M, 2>(&mut acc, head, at, &t, g);
+            } else if step == 1 && pairs {
+                for i in (0..L::GROUP).step_by(2) {
+                    add_blocks::<S, L, M, 2>(&mut acc, head, at.add(i * L::BLOCK), &t, g * L::GROUP + i);
                 }
-                let u = L::unpack::<S>(at, t.lane);
-                let c = L::scales::<S>(head, at, t.lane);
-                fold::<S, L, M>(&mut acc, &u, c, t.x, g * L::GROUP + i, blocks);
+            } else {
+                for i in 0..L::GROUP {
+                    add_blocks::<S, L, M, 1>(&mut acc, head, at.add(i * L::BLOCK), &t, g * L::GROUP + i);
+                }
             }
         }
         for (r, acc) in acc.iter().enumerate() {
@@ -113,77 +113,93 @@ pub(crate) unsafe fn integer_tile<S: Simd, L: Layout, const M: usize>(t: Tile) {
     }
 }
 
-/// Adds the products of an unpacked block with block `b` of the rows, which are `blocks` apart, to their accumulators.
+/// Adds the products of the `N` blocks at `at`, which are `b` and those after it along k, with the rows' to the rows' accumulators, one
+/// block after the other.
 ///
 /// # Safety
 /// As [`integer_tile`].
 #[inline(always)]
-unsafe fn fold<S: Simd, L: Layout, const M: usize>(
+unsafe fn add_blocks<S: Simd, L: Layout, const M: usize, const N: usize>(
     acc: &mut [S::F; M],
-    u: &[S::B; 8],
-    c: [S::F; 4],
-    x: BlockPtrs,
+    head: [S::F; 2],
+    at: *const u8,
+    t: &Tile,
     b: usize,
-    blocks: usize,
 ) {
-    // SAFETY: `b` is a block of the tile's rows, of which every array of `x` has an entry.
+    // SAFETY: `b + N <= blocks`: every array of `x` has entries for these blocks of the tile's rows, and the panel has the blocks.
     unsafe {
-        // Loops and no closures over vectors: what is not inlined would pass them through memory.
-        let at = |r: usize| r * blocks + b;
-        let mut q = [x.q; M];
-        for (r, q) in q.iter_mut().enumerate() {
-            *q = q.add(at(r) * BLOCK);
+        if t.prefetch {
+            fetch_ahead::<S>(at, N * L::BLOCK);
         }
-        let mut first = [S::int_zero(); M];
-        let mut second = [S::int_zero(); M];
+        // Loops and no closures over vectors: what is not inlined would pass them through memory.
+        let x = t.x.skip(b * M);
+        let mut u = [L::unpack::<S>(at, t.lane); N];
+        let mut q = [[x.q; M]; N];
+        for i in 0..N {
+            u[i] = L::unpack::<S>(at.add(i * L::BLOCK), t.lane);
+            for (r, q) in q[i].iter_mut().enumerate() {
+                *q = q.add((i * M + r) * BLOCK);
+            }
+        }
+        let mut sums = [[S::int_zero(); M]; N];
+        let mut halves = [[S::int_zero(); M]; 2];
         match L::SHAPE {
-            Shape::Offset(_) if L::BITS == 8 => {
-                let mut neg = [x.neg_sum; M];
-                for (r, neg) in neg.iter_mut().enumerate() {
-                    *neg = neg.add(at(r));
-                }
-                S::dot_128(&mut first, u, &q, &neg);
-            }
             Shape::Offset(shift) => {
-                for (r, first) in first.iter_mut().enumerate() {
-                    *first = S::int_splat_shl(x.neg_sum.add(at(r)), shift);
+                let kept = usize::from(L::BITS == 8);
+                let mut neg = [[x.neg_sum.cast::<i32>().add(kept); M]; N];
+                for (i, neg) in neg.iter_mut().enumerate() {
+                    for (r, neg) in neg.iter_mut().enumerate() {
+                        *neg = neg.add(2 * (i * M + r));
+                    }
                 }
-                S::dot(&mut first, u, L::BITS, &q);
+                if L::BITS == 8 {
+                    S::dot_128(&mut sums, &u, &q, &neg);
+                } else {
+                    for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg.as_flattened()) {
+                        *sum = S::int_splat_shl(*neg, shift as i32 - NEG_SUM[kept]);
+                    }
+                    S::dot(&mut sums, &u, L::BITS, &q);
+                }
             }
-            Shape::Minimum => S::dot(&mut first, u, L::BITS, &q),
+            Shape::Minimum => S::dot(&mut sums, &u, L::BITS, &q),
             Shape::HalvesOffset(_) | Shape::HalvesMinimum => {
                 if let Shape::HalvesOffset(shift) = L::SHAPE {
                     for r in 0..M {
-                        let neg = x.neg_half.add(at(r)).cast::<i32>();
-                        first[r] = S::int_splat_shl(neg, shift);
-                        second[r] = S::int_splat_shl(neg.add(1), shift);
+                        let neg = x.neg_half.add(r).cast::<i32>();
+                        halves[0][r] = S::int_splat_shl(neg, shift as i32 - NEG_HALF);
+                        halves[1][r] = S::int_splat_shl(neg.add(1), shift as i32 - NEG_HALF);
                     }
                 }
-                S::dot(&mut first, &u[..4], L::BITS, &q);
-                for q in &mut q {
+                let u = u[0];
+                let mut second = q[0];
+                for q in &mut second {
                     *q = q.add(16);
                 }
-                S::dot(&mut second, &u[4..], L::BITS, &q);
+                let u = [[u[0], u[1], u[2], u[3]], [u[4], u[5], u[6], u[7]]];
+                S::dot(&mut halves, &u, L::BITS, &[q[0], second]);
             }
         }
-        for (r, acc) in acc.iter_mut().enumerate() {
-            let s = S::splat(x.scale.add(at(r)));
-            match L::SHAPE {
-                Shape::Offset(_) => *acc = S::fma(S::to_float(first[r]), S::mul(c[0], s), *acc),
-                Shape::Minimum => {
-                    let products = S::fma(S::to_float(first[r]), S::mul(c[0], s), *acc);
-                    *acc = S::fma(c[1], S::splat(x.sum.add(at(r))), products);
-                }
-                Shape::HalvesOffset(_) => {
-                    let sum = S::fma(S::to_float(second[r]), c[1], S::mul(S::to_float(first[r]), c[0]));
-                    *acc = S::fma(sum, s, *acc);
-                }
-                Shape::HalvesMinimum => {
-                    let sum = S::fma(S::to_float(second[r]), c[1], S::mul(S::to_float(first[r]), c[0]));
-                    let half_sum = x.half_sum.add(at(r)).cast::<f32>();
-                    let products = S::fma(sum, s, *acc);
-                    let products = S::fma(c[2], S::splat(half_sum), products);
-                    *acc = S::fma(c[3], S::splat(half_sum.add(1)), products);
+        for (i, sums) in sums.iter().enumerate() {
+            let c = L::scales::<S>(head, at.add(i * L::BLOCK), t.lane);
+            for (r, acc) in acc.iter_mut().enumerate() {
+                let entry = i * M + r;
+                let s = S::splat(x.scale.add(entry));
+                match L::SHAPE {
+                    Shape::Offset(_) => *acc = S::fma(S::to_float(sums[r]), S::mul(c[0], s), *acc),
+                    Shape::Minimum => {
+                        let products = S::fma(S::to_float(sums[r]), S::mul(c[0], s), *acc);
+                        *acc = S::fma(c[1], S::splat(x.sum.add(entry)), products);
+                    }
+                    Shape::HalvesOffset(_) | Shape::HalvesMinimum => {
+                        let first = S::mul(S::to_float(halves[0][r]), c[0]);
+                        let sum = S::fma(S::to_float(halves[1][r]), c[1], first);
+                        *acc = S::fma(sum, s, *acc);
+                        if matches!(L::SHAPE, Shape::HalvesMinimum) {
+                            let half_sum = x.half_sum.add(entry).cast::<f32>();
+                            *acc = S::fma(c[2], S::splat(half_sum), *acc);
+                            *acc = S::fma(c[3], S::splat(half_sum.add(1)), *acc);
+                        }
+                    }
                 }
             }
         }

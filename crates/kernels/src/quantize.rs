@@ -3,7 +3,7 @@
 //! A block's scale is its largest magnitude over 127; its integers are the values times 127 over that magnitude, a quotient and a product
 //! in f32, rounded to the nearest, ties to even. A block of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
 
-use crate::activations::BLOCK;
+use crate::activations::{BLOCK, NEG_HALF, NEG_SUM};
 use crate::isa::Isa;
 use crate::lanes::MAGIC;
 
@@ -14,7 +14,7 @@ pub(crate) struct BlockOut {
     pub(crate) scale: *mut f32,
     pub(crate) sum: *mut f32,
     pub(crate) half_sum: *mut [f32; 2],
-    pub(crate) neg_sum: *mut i32,
+    pub(crate) neg_sum: *mut [i32; 2],
     pub(crate) neg_half: *mut [i32; 2],
 }
 
@@ -44,7 +44,7 @@ impl BlockOut {
             self.scale.write(scale);
             self.sum.write(scale);
             self.half_sum.write([scale; 2]);
-            self.neg_sum.write(0);
+            self.neg_sum.write([0; 2]);
             self.neg_half.write([0; 2]);
         }
     }
@@ -96,8 +96,8 @@ unsafe fn scalar(values: &[f32; BLOCK], out: BlockOut) {
         out.scale.write(scale);
         out.sum.write(scale * (a + b) as f32);
         out.half_sum.write([scale * a as f32, scale * b as f32]);
-        out.neg_sum.write(-(a + b));
-        out.neg_half.write([-a, -b]);
+        out.neg_sum.write(NEG_SUM.map(|by| -(a + b) << by));
+        out.neg_half.write([-a << NEG_HALF, -b << NEG_HALF]);
     }
 }
 
@@ -105,7 +105,7 @@ unsafe fn scalar(values: &[f32; BLOCK], out: BlockOut) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, BlockOut, has_values};
+    use super::{BLOCK, BlockOut, NEG_HALF, NEG_SUM, has_values};
 
     /// The largest of 8 non-negative integers.
     #[inline]
@@ -135,8 +135,10 @@ mod x86 {
             out.scale.write(scale);
             out.sum.write(_mm_cvtss_f32(_mm_mul_ps(_mm_cvtepi32_ps(whole), s)));
             _mm_storel_epi64(out.half_sum.cast(), _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(halves), s)));
-            out.neg_sum.write(_mm_cvtsi128_si32(_mm_sub_epi32(zero, whole)));
-            _mm_storel_epi64(out.neg_half.cast(), _mm_sub_epi32(zero, halves));
+            // `whole` is the sum in every lane.
+            let by = _mm_setr_epi32(NEG_SUM[0], NEG_SUM[1], 0, 0);
+            _mm_storel_epi64(out.neg_sum.cast(), _mm_sllv_epi32(_mm_sub_epi32(zero, whole), by));
+            _mm_storel_epi64(out.neg_half.cast(), _mm_slli_epi32::<NEG_HALF>(_mm_sub_epi32(zero, halves)));
         }
     }
 

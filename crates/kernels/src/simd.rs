@@ -10,6 +10,8 @@ pub(crate) trait Simd: Copy {
     const LANES: usize;
     /// Rows of activations that a kernel keeps in registers: at most 8.
     const TILE: usize;
+    /// Blocks of whole sums that a kernel multiplies at a time, 1 or 2.
+    const BLOCKS: usize;
     /// As `TILE`, for float weights: at most 8.
     const FLOAT_TILE: usize;
     /// `LANES` quads of bytes.
@@ -29,18 +31,23 @@ pub(crate) trait Simd: Copy {
 
     /// Zero in every lane.
     unsafe fn int_zero() -> Self::I;
-    /// `*p << n` in every lane.
-    unsafe fn int_splat_shl(p: *const i32, n: u32) -> Self::I;
-    /// For each row r: `sums[r] += sum over j, t of u[j][4 * lane + t] * q[r][4 * j + t]`. The `u` are below `1 << bits`,
-    /// `bits <= 6`, and |q| <= 127; there are 4 or 8 vectors, and each of `q` is `4 * u.len()` long. Exact.
-    unsafe fn dot<const M: usize>(sums: &mut [Self::I; M], u: &[Self::B], bits: u32, q: &[*const i8; M]);
-    /// For each row r: `sums[r] = sum over j, t of (u[j][4 * lane + t] - 128) * q[r][4 * j + t]` for 8 vectors of any bytes;
-    /// `*neg_sum[r]` is minus the sum of `q[r]`. Exact.
-    unsafe fn dot_128<const M: usize>(
-        sums: &mut [Self::I; M],
-        u: &[Self::B; 8],
-        q: &[*const i8; M],
-        neg_sum: &[*const i32; M],
+    /// `*p` times 2 to the power of `by`, which must be exact, in every lane.
+    unsafe fn int_splat_shl(p: *const i32, by: i32) -> Self::I;
+    /// For each run of weights i and each row r: `sums[i][r] += sum over j, t of u[i][j][4 * lane + t] * q[i][r][4 * j + t]`. The `u` are
+    /// below `1 << bits`, `bits <= 6`, and |q| <= 127; a run has `J` vectors, 4 or 8, and each of `q` is `4 * J` long. Exact.
+    unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        sums: &mut [[Self::I; M]; N],
+        u: &[[Self::B; J]; N],
+        bits: u32,
+        q: &[[*const i8; M]; N],
+    );
+    /// For each block i and row r: `sums[i][r] = sum over j, t of (u[i][j][4 * lane + t] - 128) * q[i][r][4 * j + t]` for 8 vectors of any
+    /// bytes; `*neg_sum[i][r]` is minus 128 times the sum of `q[i][r]`. Exact.
+    unsafe fn dot_128<const M: usize, const N: usize>(
+        sums: &mut [[Self::I; M]; N],
+        u: &[[Self::B; 8]; N],
+        q: &[[*const i8; M]; N],
+        neg_sum: &[[*const i32; M]; N],
     );
     /// Nearest floats.
     unsafe fn to_float(i: Self::I) -> Self::F;
