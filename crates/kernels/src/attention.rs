@@ -2,11 +2,12 @@
 //!
 //! The rows of a step are cut into *chunks* of consecutive rows of one sequence. A unit of work is a chunk and a KV head:
 //! each block of pages is streamed once for all the chunk's rows and all query heads that share the KV head. When there
-//! are too few units to keep the workers busy (a row or two of one sequence), the blocks of a unit are shared out as
-//! well, each giving its partial; partials are always merged in the order of the blocks, so the result has the same bits
-//! either way (see `attention_tile.rs` for why no other choice can matter).
+//! are too few units to keep the workers busy, the queries of a unit are shared out, and if they are too few as well (a row or two
+//! of one sequence), its blocks, each giving its partial; partials are always merged in the order of the blocks, so the
+//! result has the same bits any way (see `attention_tile.rs` for why no other choice can matter).
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::attention_tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_tile, tile_queries};
 use crate::compute::Compute;
@@ -29,6 +30,9 @@ pub struct AttentionRow<'a> {
 const CHUNK_QUERIES: usize = 48;
 /// Units per thread from which on the blocks of a unit need not be shared out.
 const UNITS_PER_THREAD: usize = 4;
+/// Blocks of a chunk up to which its queries, rather than its blocks, are shared out: 2048 positions. K and V are then read more than once,
+/// from a cache that is near.
+const PIECE_BLOCKS: usize = 16;
 /// Bytes of partials in flight; longer contexts are done in rounds.
 const PARTIAL_BYTES: usize = 4 << 20;
 /// Multiply-adds below which the calling thread works alone: a fork-join would cost more than it saves.
@@ -107,12 +111,13 @@ impl Call<'_> {
         (chunk.to - chunk.from) * self.group
     }
 
-    /// Calls `f(first, end, tile)` for each tile of a chunk and KV head with one block of positions: its queries are
-    /// `first..end` of the chunk's.
+    /// Calls `f(first, end, tile)` for each tile of some queries of a chunk and KV head with one block of positions: its
+    /// queries are `first..end` of the chunk's.
     fn tiles<E: Element>(
         &self,
         chunk: &Chunk,
         kv_head: usize,
+        queries: Range<usize>,
         block: usize,
         mut f: impl FnMut(usize, usize, &Tile<'_, E>),
     ) {
@@ -133,10 +138,11 @@ impl Call<'_> {
             scale: self.scale,
             softcap: self.softcap,
         };
-        let (queries, start) = (self.queries(chunk), block * BLOCK);
-        let tiles = queries.div_ceil(tile_queries(self.isa));
+        let start = block * BLOCK;
+        let tiles = queries.len().div_ceil(tile_queries(self.isa));
         for t in 0..tiles {
-            let (first, end) = (queries * t / tiles, queries * (t + 1) / tiles);
+            let (first, end) = (queries.len() * t / tiles, queries.len() * (t + 1) / tiles);
+            let (first, end) = (queries.start + first, queries.start + end);
             for i in first..end {
                 let row = &self.rows[chunk.from + i / self.group];
                 tile.q[i - first] = &self.q[self.query(chunk, kv_head, i) * self.dim..][..self.dim];
@@ -148,25 +154,29 @@ impl Call<'_> {
         }
     }
 
-    /// A chunk and KV head from the first block to the last; the results go to `out`, which is (row, head, head_dim).
-    fn whole<E: Element>(&self, chunk: &Chunk, kv_head: usize, out: &Shared) {
-        let (queries, len) = (self.queries(chunk), partial_len(self.dim));
+    /// Some queries of a chunk and KV head from the first block to the last; the results go to `out`, which is (row, head, head_dim).
+    fn whole<E: Element>(&self, chunk: &Chunk, kv_head: usize, queries: Range<usize>, out: &Shared) {
+        let len = partial_len(self.dim);
         WORK.with_borrow_mut(|work| {
-            let needed = (queries + TILE) * len;
+            let needed = (queries.len() + TILE) * len;
             if work.len() < needed {
                 work.resize(needed, 0.0);
             }
-            let (states, memory) = work[..needed].split_at_mut(queries * len);
-            states.fill(0.0);
+            let (states, memory) = work[..needed].split_at_mut(queries.len() * len);
             for block in chunk.start..chunk.end {
-                self.tiles::<E>(chunk, kv_head, block, |first, end, tile| {
-                    let partials = &mut memory[..(end - first) * len];
-                    run_tile(self.isa, end - first, tile, partials);
-                    merge(self.isa, len, &mut states[first * len..end * len], partials);
+                self.tiles::<E>(chunk, kv_head, queries.clone(), block, |first, end, tile| {
+                    let states = &mut states[(first - queries.start) * len..(end - queries.start) * len];
+                    if block == chunk.start {
+                        run_tile(self.isa, end - first, tile, states);
+                    } else {
+                        let partials = &mut memory[..(end - first) * len];
+                        run_tile(self.isa, end - first, tile, partials);
+                        merge(self.isa, len, states, partials);
+                    }
                 });
             }
-            for (i, state) in states.chunks_exact(len).enumerate() {
-                // SAFETY: each (row, head) belongs to one chunk and KV head, and `out` outlives the call.
+            for (i, state) in queries.zip(states.chunks_exact(len)) {
+                // SAFETY: each (row, head) belongs to one unit, and `out` outlives the call.
                 let out = unsafe { out.part(self.query(chunk, kv_head, i) * self.dim, self.dim) };
                 finish(self.isa, state, out);
             }
@@ -227,18 +237,28 @@ impl Compute {
                 .map(|c| (c.end - c.start) * BLOCK * call.queries(c).max(4) * kv_heads * dim)
                 .sum();
             let out = Shared::new(out);
+            let threads = self.team().threads();
+            let alone = threads == 1 || work < SMALL;
+            let pieces = if alone || units >= threads * UNITS_PER_THREAD {
+                Some(1)
+            } else {
+                pieces(call, &plan.chunks, threads)
+            };
+            let Some(pieces) = pieces else {
+                return self.attention_by_blocks::<E>(call, plan, &out);
+            };
             // Chunks further on in their sequence have more to do, so they come first.
             let whole = |unit: usize| {
+                let (piece, unit) = (unit % pieces, unit / pieces);
                 let chunk = &plan.chunks[plan.chunks.len() - 1 - unit / kv_heads];
-                call.whole::<E>(chunk, unit % kv_heads, &out);
+                let queries = call.queries(chunk);
+                let piece = queries * piece / pieces..queries * (piece + 1) / pieces;
+                call.whole::<E>(chunk, unit % kv_heads, piece, &out);
             };
-            let threads = self.team().threads();
-            if threads == 1 || work < SMALL {
+            if alone {
                 (0..units).for_each(whole);
-            } else if units >= threads * UNITS_PER_THREAD {
-                self.team().run(units, &whole);
             } else {
-                self.attention_by_blocks::<E>(call, plan, &out);
+                self.team().run(units * pieces, &whole);
             }
         });
     }
@@ -286,7 +306,7 @@ impl Compute {
                     let (chunk, kv_head, block, query) = find(unit);
                     // (query of all, block of the round): a unit's queries of one block lie together.
                     let base = query * round + (block - start) * call.queries(chunk);
-                    call.tiles::<E>(chunk, kv_head, block, |first, end, tile| {
+                    call.tiles::<E>(chunk, kv_head, 0..call.queries(chunk), block, |first, end, tile| {
                         // SAFETY: each (chunk, KV head, block, query) has its own place, and `partials` outlives the call.
                         let partials = unsafe { shared.part((base + first) * len, (end - first) * len) };
                         run_tile(call.isa, end - first, tile, partials);
@@ -332,6 +352,21 @@ impl Compute {
             }
         }
     }
+}
+
+/// Into how many pieces the queries of each chunk and KV head are to be cut so that they keep all threads busy to the end; `None` if the
+/// blocks must be shared out instead: for few queries, or a context so long that reading it once for each piece would tell.
+fn pieces(call: &Call<'_>, chunks: &[Chunk], threads: usize) -> Option<usize> {
+    let units = chunks.len() * call.kv.kv_heads();
+    let fewest = chunks.iter().map(|c| call.queries(c)).min()?;
+    if chunks.iter().any(|c| c.end - c.start > PIECE_BLOCKS) {
+        return None;
+    }
+    // A piece of half a tile still computes at nearly full speed.
+    (1..=fewest / (tile_queries(call.isa) / 2)).find(|pieces| {
+        let units = units * pieces;
+        units.next_multiple_of(threads) * 8 <= units * 9
+    })
 }
 
 /// Cuts the rows into chunks of about equal size, each of one sequence.
