@@ -70,8 +70,6 @@ pub(crate) struct Fill {
     pub(crate) k: usize,
     /// The representations that are wanted.
     pub(crate) inputs: Inputs,
-    /// Values that one call of the closure makes: `k`, or a multiple of 32.
-    pub(crate) chunk: usize,
     /// Values that are worth a part of their own on the team.
     pub(crate) grain: usize,
 }
@@ -208,38 +206,32 @@ impl Activations {
         }
     }
 
-    /// Replaces the contents: calls `f(row, first, out)` to write the values `first..first + out.len()` of each row, then
-    /// quantises them while they are in cache. Calls are spread over the team; `out` holds any values when `f` is called, which must not fill
-    /// activations itself.
+    /// Replaces the contents: calls `f(row, out)` to write each row, then quantises it while it is in cache. Calls are spread over the
+    /// team; `out` holds any values when `f` is called, which must not fill activations itself.
     ///
     /// # Panics
-    /// If `chunk` is neither `k` nor a positive multiple of 32, or if `f` panics.
-    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, usize, &mut [f32]) + Sync) {
-        let Fill { rows, k, inputs, chunk, grain } = shape;
-        assert!(chunk == k || (chunk > 0 && chunk.is_multiple_of(BLOCK)), "chunks hold whole blocks");
+    /// If `f` panics.
+    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, &mut [f32]) + Sync) {
+        let Fill { rows, k, inputs, grain } = shape;
         let writer = self.prepare(isa, rows, k, inputs);
         if rows == 0 || k == 0 {
             return;
         }
-        let chunks = k.div_ceil(chunk);
-        let items = rows * chunks;
-        let per_part = grain.div_ceil(chunk).max(1);
-        team.run(items.div_ceil(per_part), &|part| {
-            for item in part * per_part..items.min((part + 1) * per_part) {
-                let (row, from) = (item / chunks, item % chunks * chunk);
-                let len = chunk.min(k - from);
-                // SAFETY: row < rows and from + len <= k; every item has its own range, `from` is a multiple of 32 (or 0), and
-                // `self` is borrowed until all parts have returned.
+        // Whole tiles, as the blocks of a tile's rows share cache lines: two threads would take them from each other.
+        let per_part = grain.div_ceil(k).next_multiple_of(self.order.tile);
+        team.run(rows.div_ceil(per_part), &|part| {
+            for row in part * per_part..rows.min((part + 1) * per_part) {
+                // SAFETY: row < rows, every row is in one part, and `self` is borrowed until all parts have returned.
                 unsafe {
                     if inputs.f32 {
-                        let out = writer.values(row, from, len);
-                        f(row, from, out);
-                        writer.quantize(row, from, out);
+                        let out = writer.values(row, 0, k);
+                        f(row, out);
+                        writer.quantize(row, out);
                     } else {
                         SCRATCH.with_borrow_mut(|out| {
-                            grow(out, len);
-                            f(row, from, &mut out[..len]);
-                            writer.quantize(row, from, &out[..len]);
+                            grow(out, k);
+                            f(row, &mut out[..k]);
+                            writer.quantize(row, &out[..k]);
                         });
                     }
                 }
@@ -288,19 +280,18 @@ impl Writer {
         .skip(self.order.place(row, b))
     }
 
-    /// Writes the 8-bit blocks of the values of `row` from `from` on, if the activations have blocks. The last one is padded with zeros
-    /// if need be.
+    /// Writes the 8-bit blocks of a whole row, if the activations have blocks. The last one is padded with zeros if need be.
     ///
     /// # Safety
-    /// As [`Writer::values`]; `from` must be a multiple of 32, and `values` end at one or at the row's end.
-    pub(crate) unsafe fn quantize(&self, row: usize, from: usize, values: &[f32]) {
+    /// As [`Writer::values`], for all of the row.
+    unsafe fn quantize(&self, row: usize, values: &[f32]) {
         if !self.inputs.int8 {
             return;
         }
         let (whole, rest) = values.as_chunks::<BLOCK>();
-        let out = self.block(row, from / BLOCK);
+        let out = self.block(row, 0);
         let (_, step) = self.order.tile_of(row);
-        // SAFETY: the blocks are the range's own, and end at most with the row's last block.
+        // SAFETY: the blocks are the row's own, and end with its last one.
         unsafe {
             quantize_blocks(self.isa, whole.as_flattened().as_ptr(), whole.len(), out, step);
             if !rest.is_empty() {
@@ -315,7 +306,7 @@ impl Writer {
     /// are written; `len` is 32, or less at the end of a row.
     ///
     /// # Safety
-    /// As [`Writer::quantize`] for each of the rows.
+    /// As [`Writer::values`] for each of the rows; `from` must be a multiple of 32.
     pub(crate) unsafe fn put_column(&self, first_row: usize, from: usize, len: usize, values: &[[f32; BLOCK]]) {
         if self.inputs.f32 {
             for (r, values) in values.iter().enumerate() {
@@ -354,9 +345,7 @@ mod tests {
         let team = Team::new(1);
         let mut x = Activations::new();
         let k = src.len();
-        x.fill(&team, isa, Fill { rows: 1, k, inputs: Inputs::BOTH, chunk: k, grain: 1 }, |_, _, out| {
-            out.copy_from_slice(src)
-        });
+        x.fill(&team, isa, Fill { rows: 1, k, inputs: Inputs::BOTH, grain: 1 }, |_, out| out.copy_from_slice(src));
         let blocks = (0..k.div_ceil(BLOCK)).map(|b| {
             let [n0, n1] = x.neg_half[b].map(|n| n as u32);
             let [s0, s1] = x.neg_sum[b].map(|n| n as u32);
@@ -417,20 +406,18 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_threads_do_not_show() {
-        let (rows, k) = (5, 200);
+    fn threads_and_parts_do_not_show() {
+        let (rows, k) = (21, 200);
         let src = noise(rows * k, 3);
         let mut whole = Activations::new();
-        let fill = |x: &mut Activations, threads, chunk, grain| {
-            let shape = Fill { rows, k, inputs: Inputs::BOTH, chunk, grain };
-            x.fill(&Team::new(threads), Isa::Scalar, shape, |row, from, out| {
-                out.copy_from_slice(&src[row * k + from..][..out.len()]);
-            });
+        let fill = |x: &mut Activations, threads, grain| {
+            let shape = Fill { rows, k, inputs: Inputs::BOTH, grain };
+            x.fill(&Team::new(threads), Isa::Scalar, shape, |row, out| out.copy_from_slice(&src[row * k..][..k]));
         };
-        fill(&mut whole, 1, k, 1 << 20);
-        for (threads, chunk, grain) in [(2, 32, 1), (3, 64, 100), (2, k, 1), (3, 160, 500)] {
+        fill(&mut whole, 1, 1 << 20);
+        for (threads, grain) in [(2, 1), (3, 1000), (3, 1)] {
             let mut x = Activations::new();
-            fill(&mut x, threads, chunk, grain);
+            fill(&mut x, threads, grain);
             assert_eq!(x.f32_rows(), whole.f32_rows());
             assert_eq!((&x.q, &x.scale, &x.sum, &x.neg_half), (&whole.q, &whole.scale, &whole.sum, &whole.neg_half));
         }

@@ -38,7 +38,7 @@ impl Compute {
     /// If `k` is 0 or `rows` is not a whole number of rows.
     pub fn load(&self, rows: &[f32], k: usize, inputs: Inputs, x: &mut Activations) {
         assert!(k > 0 && rows.len().is_multiple_of(k), "{} values are no whole number of rows of {k}", rows.len());
-        let shape = Fill { rows: rows.len() / k, k, inputs, chunk: k, grain: 1 << 14 };
-        x.fill(&self.team, self.isa, shape, |row, from, out| out.copy_from_slice(&rows[row * k + from..][..out.len()]));
+        let shape = Fill { rows: rows.len() / k, k, inputs, grain: 1 << 14 };
+        x.fill(&self.team, self.isa, shape, |row, out| out.copy_from_slice(&rows[row * k..][..k]));
     }
 }

@@ -129,8 +129,8 @@ impl Compute {
         check_index("hidden", hidden.len(), dim, index);
         assert!(weight.len() == dim, "{} norm weights for rows of {dim}", weight.len());
         let isa = self.isa();
-        let shape = Fill { rows: index.len(), k: dim, inputs, chunk: dim, grain: GRAIN };
-        x.fill(self.team(), isa, shape, |row, _, out| {
+        let shape = Fill { rows: index.len(), k: dim, inputs, grain: GRAIN };
+        x.fill(self.team(), isa, shape, |row, out| {
             norm_rows(isa, &hidden[index[row] * dim..][..dim], weight, eps, out);
         });
     }
