@@ -290,7 +290,10 @@ fn soften<L: Lanes>(
         if let Some(cap) = softcap {
             x = l.mul(l.splat(cap), tanh(l, l.div(x, l.splat(cap))));
         }
-        x = l.select_range(from.saturating_sub(at), to - at, x, lowest);
+        // At the edges only; it is not free.
+        if at < from || at + L::WIDTH > to {
+            x = l.select_range(from.saturating_sub(at), to - at, x, lowest);
+        }
         l.store(x, s);
         largest = l.max(x, largest);
     }
