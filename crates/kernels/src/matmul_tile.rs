@@ -10,8 +10,11 @@ use crate::simd::Simd;
 /// Distances of the prefetches in the stream of weights, in bytes: into the first-level cache, and from memory into the second.
 /// The hardware's own prefetch stays too close to reach the memory's speed; lines that come into the first level much earlier leave it
 /// before they are used, and one distance alone leaves it idle where the stream begins or another matrix is next.
-pub(crate) const AHEAD: usize = 2560;
+pub(crate) const AHEAD: usize = 4096;
 pub(crate) const FAR_AHEAD: usize = 16 << 10;
+/// From one line that is asked for far ahead to the next, in bytes. Each takes a buffer of the first-level cache until it has come from
+/// memory, of which there are few; the hardware brings the lines between them.
+pub(crate) const FAR_STEP: usize = 192;
 
 /// A panel and the rows that meet it.
 #[derive(Clone, Copy)]
@@ -54,16 +57,18 @@ impl Tile {
     }
 }
 
-/// Asks for what lies ahead of the `bytes` at `at`, so that every line of the stream is asked for once a level.
+/// Asks for what lies ahead of the `bytes` at `at`: every line for the first-level cache, some for the second.
 ///
 /// # Safety
 /// As [`Simd`].
 #[inline(always)]
 unsafe fn fetch_ahead<S: Simd>(at: *const u8, bytes: usize) {
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch takes any address; the instruction set is the caller's.
-        unsafe {
+    // SAFETY: a prefetch takes any address; the instruction set is the caller's.
+    unsafe {
+        for line in (0..bytes).step_by(64) {
             S::prefetch(at.wrapping_add(AHEAD + line));
+        }
+        for line in (0..bytes).step_by(FAR_STEP) {
             S::prefetch_far(at.wrapping_add(FAR_AHEAD + line));
         }
     }
