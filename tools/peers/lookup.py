@@ -4,6 +4,7 @@ Each repetition asks every program every prompt once, prompt after prompt, so th
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -220,6 +221,10 @@ def main():
     args = parser.parse_args()
     if args.child is not None:
         return child(args)
+    if not shutil.which(args.selfspec):
+        raise SystemExit(f"there is no program {args.selfspec}\nhint: cargo build --release, or name it: --selfspec PATH")
+    if importlib.util.find_spec("llama_cpp") is None:
+        raise SystemExit(f"{sys.executable} has no llama_cpp\nhint: README.md says how to install it")
     if args.llama_server and not shutil.which(args.llama_server):
         raise SystemExit(f"{args.llama_server} is no program\nhint: README.md says how to build it")
 

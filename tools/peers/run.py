@@ -142,9 +142,10 @@ class OpenVino:
         return {"prefill": prefill, "decode": statistics.median(times) / 1e6}
 
 
-def selfspec(binary, model, threads):
-    """The same measures from one run of `selfspec bench -o json`, in seconds."""
-    command = [binary, "bench", model, "-o", "json", "-t", str(threads), "--repetitions", "2", "--no-speculation"]
+def selfspec(binary, model, threads, context, passes):
+    """The same measures from one run of `selfspec bench -o json`, in seconds. A repetition of it times five passes of each kind."""
+    command = [binary, "bench", model, "-o", "json", "-t", str(threads), "--repetitions", str(max(1, round(passes / 5))), "--no-speculation"]
+    command += ["--contexts", str(context)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed with {done.returncode}:\n{done.stderr}")
@@ -198,6 +199,8 @@ def candle(args, threads):
 
 def ensure_installed(args):
     """Fails before anything is measured, and says what is missing."""
+    if args.selfspec != "none" and not shutil.which(args.selfspec):
+        raise SystemExit(f"there is no program {args.selfspec}\nhint: cargo build --release, or name it: --selfspec PATH")
     for name in args.peers:
         if name == "candle":
             found = shutil.which(args.candle)
@@ -274,7 +277,7 @@ def main():
         for threads in args.threads:
             one = {name: measures[name](args, threads) for name in args.peers}
             if args.selfspec != "none":
-                one["selfspec"] = selfspec(args.selfspec, args.model, threads)
+                one["selfspec"] = selfspec(args.selfspec, args.model, threads, args.context, args.passes)
             runs[threads].append(one)
             print(f"repetition {repetition + 1} of {args.repetitions}, {threads} threads", file=sys.stderr)
     if args.json:

@@ -347,7 +347,7 @@ pub(crate) enum Format {
     Md,
     /// One JSON object
     Json,
-    /// One line a figure
+    /// One line a figure; speculation in a table of its own below
     Csv,
 }
 

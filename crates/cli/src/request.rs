@@ -50,7 +50,7 @@ fn spec_of(args: &SpeculationArgs) -> Spec {
 /// The layers named do not fit the model.
 pub(crate) fn speculation(args: &SpeculationArgs, trace: bool, n_layers: usize) -> anyhow::Result<SpeculationParams> {
     let plan = match (args.exit_layer, &args.skip_layers) {
-        (Some(exit), _) => Some(exit_plan(n_layers, exit)?),
+        (Some(exit), _) => Some(exit_plan("--exit-layer", n_layers, exit)?),
         (None, Some(skip)) => Some(
             LayerPlan::skip_middle(n_layers, skip.start, skip.end)
                 .map_err(|e| anyhow::anyhow!("--skip-layers {}..{}: {}", skip.start, skip.end, fit(&e, n_layers)))?,
@@ -76,12 +76,12 @@ pub(crate) fn speculation(args: &SpeculationArgs, trace: bool, n_layers: usize) 
     })
 }
 
-/// The plan of an early exit; one at the end of the model skips nothing and is refused.
-pub(crate) fn exit_plan(n_layers: usize, exit: usize) -> anyhow::Result<LayerPlan> {
+/// The plan of an early exit, which `flag` asks for; one at the end of the model skips nothing and is refused.
+pub(crate) fn exit_plan(flag: &str, n_layers: usize, exit: usize) -> anyhow::Result<LayerPlan> {
     if exit == n_layers {
-        anyhow::bail!("--exit-layer {exit}: the model has {n_layers} layers, an exit there skips none");
+        anyhow::bail!("{flag} {exit}: the model has {n_layers} layers, an exit there skips none");
     }
-    LayerPlan::exit(n_layers, exit).map_err(|e| anyhow::anyhow!("--exit-layer {exit}: {}", fit(&e, n_layers)))
+    LayerPlan::exit(n_layers, exit).map_err(|e| anyhow::anyhow!("{flag} {exit}: {}", fit(&e, n_layers)))
 }
 
 fn fit(error: &PlanError, n_layers: usize) -> String {

@@ -61,7 +61,7 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         return "speculation: off".to_owned();
     }
     let mut line = match (&speculation.drafter, stats.drafter) {
-        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, lastly {}", drafter_flag(kind)),
+        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, last drafter {}", drafter_flag(kind)),
         _ => format!("speculation: {}", drafter_name(speculation, stats)),
     };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
@@ -69,8 +69,9 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         line += &format!(", {}", plan_words(plan));
     }
     line += &format!("; {} drafted, {} accepted", stats.drafted, stats.accepted);
-    if let Some(acceptance) = stats.acceptance() {
-        line += &format!(" ({:.0}% of those judged)", acceptance * 100.0);
+    if stats.drafted > 0 {
+        // The others came after a rejected one, or the answer ended before them.
+        line += &format!(", {} rejected", stats.rejected);
     }
     line += &format!(" in {} rounds", stats.rounds);
     if let Some(why) = &stats.off_reason {

@@ -142,20 +142,18 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         bits: u32,
         q: &[[*const i8; M]; N],
     ) {
-        if VNNI {
-            for j in 0..J {
-                for i in 0..N {
-                    for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+        for ((sums, u), q) in sums.iter_mut().zip(u).zip(q) {
+            if VNNI {
+                for (j, u) in u.iter().enumerate() {
+                    for (sum, q) in sums.iter_mut().zip(q) {
                         // SAFETY: see above; `q` is 4 * J long.
-                        *sum = unsafe { _mm256_dpbusd_avx_epi32(*sum, u[i][j], quad(q.add(4 * j))) };
+                        *sum = unsafe { _mm256_dpbusd_avx_epi32(*sum, *u, quad(q.add(4 * j))) };
                     }
                 }
-            }
-        } else {
-            for i in 0..N {
-                for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
+            } else {
+                for (sum, q) in sums.iter_mut().zip(q) {
                     // SAFETY: see above.
-                    *sum = unsafe { dot_by_pairs(*sum, &u[i], bits, *q) };
+                    *sum = unsafe { dot_by_pairs(*sum, u, bits, *q) };
                 }
             }
         }

@@ -169,10 +169,11 @@ unsafe fn add_blocks<S: Simd, L: Layout, const M: usize, const N: usize>(
             Shape::Minimum => S::dot(&mut sums, &u, L::BITS, &q),
             Shape::HalvesOffset(_) | Shape::HalvesMinimum => {
                 if let Shape::HalvesOffset(shift) = L::SHAPE {
-                    for r in 0..M {
+                    let [first, second] = &mut halves;
+                    for ((r, first), second) in first.iter_mut().enumerate().zip(second) {
                         let neg = x.neg_half.add(r).cast::<i32>();
-                        halves[0][r] = S::int_splat_shl(neg, shift as i32 - NEG_HALF);
-                        halves[1][r] = S::int_splat_shl(neg.add(1), shift as i32 - NEG_HALF);
+                        *first = S::int_splat_shl(neg, shift as i32 - NEG_HALF);
+                        *second = S::int_splat_shl(neg.add(1), shift as i32 - NEG_HALF);
                     }
                 }
                 let u = u[0];

@@ -34,7 +34,11 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let longest = args.contexts.iter().copied().max().unwrap_or(0);
     let needed = (longest.saturating_add(ROWS)).max(PLAIN_PROMPT + PLAIN_TOKENS).saturating_add(1);
     if engine.context() < needed {
-        anyhow::bail!("bench needs a context of {needed} positions, this model has {}", engine.context());
+        let most = engine.context().saturating_sub(ROWS + 1);
+        anyhow::bail!(
+            "bench needs a context of {needed} positions, this model has {}: --contexts can be up to {most}",
+            engine.context()
+        );
     }
     let exits = exits(args, engine.n_layers())?;
     let measured = measure(&engine, args, &exits, ui)?;
@@ -67,14 +71,20 @@ fn exits(args: &BenchArgs, n_layers: usize) -> anyhow::Result<Vec<Exit>> {
     }
     layers.sort_unstable();
     layers.dedup();
-    layers.into_iter().map(|exit| Ok((exit, exit_plan(n_layers, exit)?))).collect()
+    layers.into_iter().map(|exit| Ok((exit, exit_plan("--exits", n_layers, exit)?))).collect()
 }
 
 /// Measures at each context: everything at the first, the passes of a few rows at the others.
 fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow::Result<Vec<Measurements>> {
-    let steps = Steps::new(ui, "measuring passes", args.contexts.len() as u64);
+    let mut contexts: Vec<usize> = Vec::new();
+    for context in &args.contexts {
+        if !contexts.contains(context) {
+            contexts.push(*context);
+        }
+    }
+    let steps = Steps::new(ui, "measuring passes", contexts.len() as u64);
     let mut measured = Vec::new();
-    for (i, context) in args.contexts.iter().enumerate() {
+    for (i, context) in contexts.iter().enumerate() {
         let options = MeasureOptions {
             context: *context,
             rows: if i == 0 { (1..=ROWS).collect() } else { FEW_ROWS.to_vec() },

@@ -47,6 +47,7 @@ struct Context {
     bound_share: Option<f64>,
     /// Attention's share of a pass over one row, if it was profiled.
     attention_share: Option<f64>,
+    profile: Vec<Profile>, // as `Report::profile`
 }
 
 impl Report {
@@ -71,7 +72,7 @@ impl Report {
             kv_type: engine.kv_type(),
             context: first.context,
             profile: profile(engine, first),
-            contexts: others.iter().map(|m| context(m, exits)).collect(),
+            contexts: others.iter().map(|m| context(engine, m, exits)).collect(),
         }
     }
 
@@ -92,13 +93,11 @@ impl Report {
             "speculation": self.speculation.iter().map(line_json).collect::<Vec<_>>(),
             "threads": self.threads,
             "isa": self.isa,
+            "kv_type": self.kv_type.to_string(),
+            "context": self.context,
         });
         if !self.profile.is_empty() {
-            let parts = self.profile.iter().map(|p| {
-                let ms: Map<String, Value> = p.ms.iter().map(|(m, ms)| (m.to_string(), json!(ms))).collect();
-                json!({"part": p.part, "ms": ms, "gb_s": p.gb_s})
-            });
-            object["profile"] = parts.collect();
+            object["profile"] = profile_json(&self.profile);
         }
         if !self.contexts.is_empty() {
             object["contexts"] = self.contexts.iter().map(context_json).collect();
@@ -108,7 +107,6 @@ impl Report {
 
     /// Tables for people.
     pub(crate) fn markdown(&self, model: &str, draft_len: DraftLen) -> String {
-        let optional = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
         let kv_type = match self.kv_type {
             KvType::F16 => "",
             KvType::Q8 => ", KV cache q8",
@@ -138,18 +136,15 @@ impl Report {
         text += &table(&["exit layer L", "c(L)"], &drafts.collect::<Vec<_>>());
         text += "\nexit layer L: the draft runs layers 0..L and the head; c(L): median time of that over a pass of one row.\n";
         if !self.profile.is_empty() {
-            let shown = PROFILE_ROWS.map(|m| format!("m = {m}"));
-            let head = ["part", &shown[0], &shown[1], &shown[2], "GB/s at m = 1"];
-            let lines = self.profile.iter().map(|p| {
-                let ms = |m: usize| p.ms.iter().find(|(rows, _)| *rows == m).map(|(_, ms)| *ms);
-                let mut line = vec![p.part.to_owned()];
-                line.extend(PROFILE_ROWS.map(|m| optional(ms(m), 3)));
-                line.push(optional(p.gb_s, 1));
-                line
-            });
-            text += "\nMilliseconds of a pass by part:\n\n";
-            text += &table(&head, &lines.collect::<Vec<_>>());
-            text += "\npart: of every layer together, or of the whole pass; m: rows; GB/s: the bytes that the part streams over its time.\n";
+            let others = self.contexts.iter().map(|c| (c.positions, &c.profile));
+            for (positions, profile) in std::iter::once((self.context, &self.profile)).chain(others) {
+                text += &format!(
+                    "\nMilliseconds of a pass by part, after {positions} positions:\n\n{}",
+                    profile_table(profile)
+                );
+            }
+            text += "\npart: of every layer together, or of the whole pass, timed in passes of its own; m: rows; GB/s: the bytes that the part \
+                     streams over its time.\n";
         }
         if !self.contexts.is_empty() {
             let shown = super::FEW_ROWS.map(|m| if m == 1 { "ms, m = 1".to_owned() } else { format!("b({m})") });
@@ -197,7 +192,7 @@ impl Report {
                 the full model, likewise.\n"
     }
 
-    /// One figure a line: name, key, value; speculation has a table of its own below.
+    /// One figure a line: name, key, value; speculation, if it was measured, has a table of its own below.
     pub(crate) fn csv(&self) -> String {
         let mut text = "figure,key,value\n".to_owned();
         let mut line = |figure: &str, key: &str, value: Option<f64>| {
@@ -212,17 +207,25 @@ impl Report {
         self.drafts.iter().for_each(|(exit, c)| line("c", &exit.to_string(), Some(*c)));
         for p in &self.profile {
             p.ms.iter().for_each(|(m, ms)| line("part_ms", &format!("{} {m}", p.part), Some(*ms)));
+            line("part_gb_s", p.part, p.gb_s);
         }
         for context in &self.contexts {
-            let at = |key: &str| format!("{key} at {}", context.positions);
+            let at = |key: &str| format!("{key} at {}", context.positions).trim_start().to_owned();
             context.passes.iter().for_each(|(m, _, b)| line("b", &at(&m.to_string()), Some(*b)));
             context.passes.iter().for_each(|(m, ms, _)| line("pass_ms", &at(&m.to_string()), Some(*ms)));
             context.drafts.iter().for_each(|(exit, c)| line("c", &at(&exit.to_string()), Some(*c)));
             line("bound_share", &at(""), context.bound_share);
             line("attention_share", &at(""), context.attention_share);
+            for p in &context.profile {
+                p.ms.iter().for_each(|(m, ms)| line("part_ms", &at(&format!("{} {m}", p.part)), Some(*ms)));
+                line("part_gb_s", &at(p.part), p.gb_s);
+            }
         }
         line("threads", "", Some(self.threads as f64));
-        text += &format!("isa,,{}\n", self.isa);
+        text += &format!("isa,,{}\nkv_type,,{}\ncontext,,{}\n", self.isa, self.kv_type, self.context);
+        if self.speculation.is_empty() {
+            return text;
+        }
         text += "\ndrafter,exit_layer,draft_len,category,tok_s,speedup,drafted,accepted,rounds\n";
         for r in &self.speculation {
             let exit = r.contender.exit_layer.map_or_else(String::new, |l| l.to_string());
@@ -267,7 +270,33 @@ fn profile(engine: &Engine, measured: &Measurements) -> Vec<Profile> {
     parts.collect()
 }
 
-fn context(measured: &Measurements, exits: &[Exit]) -> Context {
+fn profile_json(profile: &[Profile]) -> Value {
+    let parts = profile.iter().map(|p| {
+        let ms: Map<String, Value> = p.ms.iter().map(|(m, ms)| (m.to_string(), json!(ms))).collect();
+        json!({"part": p.part, "ms": ms, "gb_s": p.gb_s})
+    });
+    parts.collect()
+}
+
+fn profile_table(profile: &[Profile]) -> String {
+    let shown = PROFILE_ROWS.map(|m| format!("m = {m}"));
+    let head = ["part", &shown[0], &shown[1], &shown[2], "GB/s at m = 1"];
+    let lines = profile.iter().map(|p| {
+        let ms = |m: usize| p.ms.iter().find(|(rows, _)| *rows == m).map(|(_, ms)| *ms);
+        let mut line = vec![p.part.to_owned()];
+        line.extend(PROFILE_ROWS.map(|m| optional(ms(m), 3)));
+        line.push(optional(p.gb_s, 1));
+        line
+    });
+    table(&head, &lines.collect::<Vec<_>>())
+}
+
+/// A figure, or a dash where there is none.
+fn optional(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+}
+
+fn context(engine: &Engine, measured: &Measurements, exits: &[Exit]) -> Context {
     let one = measured.profile.iter().find(|(m, _)| *m == 1);
     let share = |times: &PartSeconds| times[Part::Attention as usize] / times.iter().sum::<f64>();
     Context {
@@ -276,6 +305,7 @@ fn context(measured: &Measurements, exits: &[Exit]) -> Context {
         drafts: drafts(measured, exits),
         bound_share: measured.bound_share(),
         attention_share: one.map(|(_, times)| share(times)),
+        profile: profile(engine, measured),
     }
 }
 
@@ -284,14 +314,18 @@ fn context_json(context: &Context) -> Value {
         context.passes.iter().map(|p| (p.0.to_string(), json!(f(p)))).collect()
     };
     let c: Map<String, Value> = context.drafts.iter().map(|(exit, c)| (exit.to_string(), json!(c))).collect();
-    json!({
+    let mut object = json!({
         "context": context.positions,
         "b": by_rows(|p| p.2),
         "pass_ms": by_rows(|p| p.1),
         "c": c,
         "bound_share": context.bound_share,
         "attention_share": context.attention_share,
-    })
+    });
+    if !context.profile.is_empty() {
+        object["profile"] = profile_json(&context.profile);
+    }
+    object
 }
 
 fn line_json(r: &SpeculationResult) -> Value {

@@ -95,7 +95,7 @@ fn fill_lengths(runner: &mut Runner, axes: &Axes, ui: &Ui) -> anyhow::Result<()>
     }
     let copying = prompts::built_in().into_iter().filter(|c| c.category == COPYING).collect();
     let copying = runner.add_prompts(copying);
-    let steps = Steps::new(ui, "looking for every accepted length", 0);
+    let steps = Steps::new(ui, "looking for every accepted length", (copying.len() * 2 * LONGEST) as u64);
     for prompt in copying {
         for mode in modes(prompt) {
             for draft_len in 1..=LONGEST {

@@ -31,6 +31,8 @@ fn json_has_exactly_the_documented_keys() {
         "speculation",
         "threads",
         "isa",
+        "kv_type",
+        "context",
     ];
     assert_eq!(keys(&json), expected);
     let rows: Vec<String> = (1..=16).map(|m| m.to_string()).collect();
@@ -70,7 +72,7 @@ fn markdown_and_csv_have_the_same_figures() {
 
 #[test]
 fn contexts_and_a_profile_add_their_own_tables() {
-    let args = ["--contexts", "20,50", "--profile", "--no-speculation", "--exits", "2"];
+    let args = ["--contexts", "20,50,20", "--profile", "--no-speculation", "--exits", "2"];
     let json = bench(&[&args[..], &["-o", "json"]].concat()).json();
     assert_eq!(json["speculation"], serde_json::json!([]));
     let parts = json["profile"].as_array().expect("an array");
@@ -80,16 +82,26 @@ fn contexts_and_a_profile_add_their_own_tables() {
     assert!(head["part"] == "head" && head["gb_s"].as_f64() > Some(0.0), "{head}");
     let contexts = json["contexts"].as_array().expect("an array");
     assert_eq!((contexts.len(), &contexts[0]["context"]), (1, &50.into()));
-    assert_eq!(keys(&contexts[0]), ["context", "b", "pass_ms", "c", "bound_share", "attention_share"]);
+    assert_eq!(keys(&contexts[0]), ["context", "b", "pass_ms", "c", "bound_share", "attention_share", "profile"]);
+    assert_eq!(contexts[0]["profile"].as_array().map(Vec::len), Some(11));
     assert_eq!(keys(&contexts[0]["b"]), ["1", "2", "4", "8"]);
     assert!(contexts[0]["attention_share"].as_f64().is_some_and(|s| s > 0.0 && s < 1.0), "{json}");
     let text = bench(&args).stdout;
-    for word in ["after 20 positions", "| attention output |", "| context | ms, m = 1 | b(2)", "| 50      |"] {
+    for word in [
+        "after 20 positions",
+        "by part, after 50 positions",
+        "| attention output |",
+        "| context | ms, m = 1 | b(2)",
+        "| 50      |",
+    ] {
         assert!(text.contains(word), "{word}: {text}");
     }
     assert!(!text.contains("| drafter"), "{text}");
     let csv = bench(&[&args[..], &["-o", "csv"]].concat()).stdout;
     assert!(csv.contains("\npart_ms,head 8,") && csv.contains("\nb,4 at 50,"), "{csv}");
+    assert!(csv.lines().all(|line| line.split(',').count() == 3), "one table: {csv}");
+    assert!(csv.contains("\ncontext,,20\n") && csv.contains("\nkv_type,,f16\n"), "{csv}");
+    assert!(csv.contains("\nattention_share,at 50,") && csv.contains("\npart_gb_s,head at 50,"), "{csv}");
     let beyond = ran(&["bench", &model("tiny.gguf"), "--contexts", "999999"]);
     assert_eq!(beyond.code, Some(1));
     assert!(beyond.stderr.starts_with("error: bench needs a context of 1000016 positions"), "{}", beyond.stderr);
@@ -99,5 +111,5 @@ fn contexts_and_a_profile_add_their_own_tables() {
 fn an_exit_that_the_model_lacks_is_an_error() {
     let ran = ran(&["bench", &model("tiny.gguf"), "--exits", "9"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(ran.stderr.starts_with("error: --exit-layer 9: the model has 6 layers"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: --exits 9: the model has 6 layers"), "{}", ran.stderr);
 }
