@@ -33,6 +33,7 @@ mod prompt_lookup;
 mod round;
 mod softmax;
 mod truncation;
+mod wide;
 mod window;
 
 pub use cost::CostModel;

@@ -12,6 +12,8 @@
 
 use selfspec_model::TokenId;
 
+use crate::wide::{Job, wide};
+
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What a random number is for. Each has its own keys.
@@ -46,6 +48,7 @@ pub struct Place {
 pub(crate) struct Key(u64);
 
 /// The finaliser of SplitMix64.
+#[inline(always)]
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -65,6 +68,7 @@ impl Key {
         Key(mix(purpose.wrapping_add(GOLDEN.wrapping_mul(at.pos as u64 + 1))))
     }
 
+    #[inline(always)]
     fn bits(self, i: u64) -> u64 {
         mix(self.0.wrapping_add(GOLDEN.wrapping_mul(i.wrapping_add(1))))
     }
@@ -100,29 +104,12 @@ impl Key {
 
     /// [`Key::race`] over all tokens, where the score of token x is `(row[x] - peak) * scale`.
     pub(crate) fn race_all(self, first: TokenId, row: &[f32], peak: f32, scale: f32) -> TokenId {
-        let score = |l: f32| (l - peak) * scale;
-        let mut best = (first, f64::from(score(row[first as usize])) + self.gumbel(first, self.coarse(first)));
-        let mut bar = best.1 as f32 - SLACK;
-        let (pairs, rest) = row.as_chunks::<2>();
-        for (i, [even, odd]) in (0u32..).zip(pairs) {
-            let bits = self.bits(u64::from(i));
-            self.enter(2 * i, score(*even), bits as u32, &mut best, &mut bar);
-            self.enter(2 * i + 1, score(*odd), (bits >> 32) as u32, &mut best, &mut bar);
-        }
-        for (i, l) in rest.iter().enumerate() {
-            let x = (pairs.len() * 2 + i) as TokenId;
-            self.enter(x, score(*l), self.coarse(x), &mut best, &mut bar);
-        }
-        best.0
+        wide(RaceAll { key: self, first, row, peak, scale })
     }
 
     #[inline(always)]
     fn enter(self, x: TokenId, score: f32, coarse: u32, best: &mut (TokenId, f64), bar: &mut f32) {
-        // The noise is -ln(-ln(1 - h)) <= -ln(h), and h >= coarse / 2^32. The bits of a float, read as an integer, are its logarithm but for a
-        // chord under the curve: log2 c >= bits / 2^23 - 127. Where coarse is 0 the bits below it decide, and nothing bounds them from here.
-        let log2 = (coarse as f32).to_bits() as f32 * (1.0 / 8_388_608.0) - 127.0;
-        let bound = (32.0 - log2) * std::f32::consts::LN_2;
-        if score + bound < *bar && coarse != 0 {
+        if cannot_win(score, coarse, *bar) {
             return;
         }
         let total = f64::from(score) + self.gumbel(x, coarse);
@@ -130,6 +117,61 @@ impl Key {
             *best = (x, total);
             *bar = total as f32 - SLACK;
         }
+    }
+}
+
+/// Whether `score` and the noise that `coarse` begins are below `bar` for sure.
+#[inline(always)]
+fn cannot_win(score: f32, coarse: u32, bar: f32) -> bool {
+    // The noise is -ln(-ln(1 - h)) <= -ln(h), and h >= coarse / 2^32. The bits of a float, read as an integer, are its logarithm but for a
+    // chord under the curve: log2 c >= bits / 2^23 - 127. Where coarse is 0 the bits below it decide, and nothing bounds them from here.
+    let log2 = (coarse as f32).to_bits() as f32 * (1.0 / 8_388_608.0) - 127.0;
+    let bound = (32.0 - log2) * std::f32::consts::LN_2;
+    (score + bound < bar) & (coarse != 0)
+}
+
+/// Tokens of [`RaceAll`] that are looked at together: mostly none of them can win.
+const TOGETHER: usize = 32;
+
+struct RaceAll<'a> {
+    key: Key,
+    first: TokenId,
+    row: &'a [f32],
+    peak: f32,
+    scale: f32,
+}
+
+impl Job for RaceAll<'_> {
+    type Output = TokenId;
+
+    #[inline(always)]
+    fn run(self) -> TokenId {
+        let RaceAll { key, first, row, peak, scale } = self;
+        let score = |l: f32| (l - peak) * scale;
+        let mut best = (first, f64::from(score(row[first as usize])) + key.gumbel(first, key.coarse(first)));
+        let mut bar = best.1 as f32 - SLACK;
+        let (groups, rest) = row.as_chunks::<TOGETHER>();
+        for (logits, start) in groups.iter().zip((0u32..).step_by(TOGETHER)) {
+            let mut coarse = [0u32; TOGETHER];
+            for (i, pair) in coarse.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                let bits = key.bits(u64::from(start / 2) + i as u64);
+                *pair = [bits as u32, (bits >> 32) as u32];
+            }
+            let mut none = true;
+            for (l, coarse) in logits.iter().zip(&coarse) {
+                none &= cannot_win(score(*l), *coarse, bar);
+            }
+            if none {
+                continue;
+            }
+            for ((x, l), coarse) in (start..).zip(logits).zip(coarse) {
+                key.enter(x, score(*l), coarse, &mut best, &mut bar);
+            }
+        }
+        for (x, l) in ((row.len() - rest.len()) as TokenId..).zip(rest) {
+            key.enter(x, score(*l), key.coarse(x), &mut best, &mut bar);
+        }
+        best.0
     }
 }
 
@@ -161,6 +203,16 @@ mod tests {
             let expected = slow(key, &scores);
             assert_eq!(key.race_all(top, &scores, 0.0, 1.0), expected);
             assert_eq!(key.race((top, 0.0), (0..).zip(scores.iter().copied())), expected);
+        }
+    }
+
+    #[test]
+    fn a_race_in_wide_vectors_has_the_same_winner() {
+        for pos in 0..200 {
+            let row: Vec<f32> = (0..5003u32).map(|x| ((x * 7919 + pos) % 5003) as f32 * -0.01).collect();
+            let (first, scale) = (pos * 7 % 5003, 0.4 + pos as f32 * 0.02);
+            let race = || RaceAll { key: Key::coupled(3, pos as usize), first, row: &row, peak: 0.0, scale };
+            assert_eq!(wide(race()), race().run());
         }
     }
 

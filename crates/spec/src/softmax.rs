@@ -1,10 +1,13 @@
 //! The peak of a row of logits, and sums of exponentials over it.
 //!
 //! The exponential is written here, for two reasons: the loop over a vocabulary vectorises, and every platform gives the same bits.
+//! The loops are compiled once more for processors with AVX2 or AVX-512 (`wide.rs`), from the same plain operations: wider, not
+//! otherwise rounded.
 
 use selfspec_model::TokenId;
 
 use crate::error::LogitsFault;
+use crate::wide::{Job, wide};
 
 /// Tokens that are summed together; draws search block by block.
 pub(crate) const BLOCK: usize = 64;
@@ -21,16 +24,8 @@ impl Peak {
     /// # Errors
     /// A logit that is NaN or plus infinity, or none above minus infinity.
     pub(crate) fn of(row: &[f32]) -> Result<Peak, LogitsFault> {
-        let mut highest = [f32::NEG_INFINITY; LANES];
-        let mut largest = [0i32; LANES]; // of the bits without the sign: NaNs lie above infinity
-        let (chunks, rest) = row.as_chunks::<LANES>();
-        for chunk in chunks {
-            for ((high, bits), l) in highest.iter_mut().zip(&mut largest).zip(chunk) {
-                *high = if *l > *high { *l } else { *high };
-                let size = (l.to_bits() & 0x7fff_ffff) as i32;
-                *bits = if size > *bits { size } else { *bits };
-            }
-        }
+        let (_, rest) = row.as_chunks::<LANES>();
+        let (highest, largest) = wide(Extremes(row));
         let logit = highest.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
         let infinite = f32::INFINITY.to_bits() as i32;
         if largest.iter().any(|bits| *bits > infinite) || rest.iter().any(|l| l.is_nan()) {
@@ -42,8 +37,44 @@ impl Peak {
         if logit == f32::NEG_INFINITY {
             return Err(LogitsFault::NothingPossible);
         }
-        let token = row.iter().position(|l| *l == logit).expect("the highest logit is one of the row");
+        let token = wide(Find(row, logit)).expect("the highest logit is one of the row");
         Ok(Peak { token: token as TokenId, logit })
+    }
+}
+
+/// In lanes over whole chunks of a row: the highest logits, and the largest bits without the sign, where NaNs lie above infinity.
+struct Extremes<'a>(&'a [f32]);
+
+impl Job for Extremes<'_> {
+    type Output = ([f32; LANES], [i32; LANES]);
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let mut highest = [f32::NEG_INFINITY; LANES];
+        let mut largest = [0i32; LANES];
+        for chunk in self.0.as_chunks::<LANES>().0 {
+            for ((high, bits), l) in highest.iter_mut().zip(&mut largest).zip(chunk) {
+                *high = if *l > *high { *l } else { *high };
+                let size = (l.to_bits() & 0x7fff_ffff) as i32;
+                *bits = if size > *bits { size } else { *bits };
+            }
+        }
+        (highest, largest)
+    }
+}
+
+/// The first place of a logit in a row.
+struct Find<'a>(&'a [f32], f32);
+
+impl Job for Find<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Find(row, logit) = self;
+        let at =
+            row.chunks(BLOCK).position(|block| block.iter().fold(false, |found, l| found | (*l == logit)))? * BLOCK;
+        Some(at + row[at..].iter().position(|l| *l == logit)?)
     }
 }
 
@@ -86,14 +117,49 @@ fn block_sum(block: &[f32], term: impl Fn(f32) -> f32) -> f64 {
 
 /// The sum over a row of `exp((l - peak) * scale)`: at least 1, since the peak is in it.
 pub(crate) fn sum_exp(row: &[f32], peak: f32, scale: f32) -> f64 {
-    row.chunks(BLOCK).map(|block| block_sum(block, |l| exp((l - peak) * scale))).sum()
+    wide(SumExp { row, peak, scale })
+}
+
+struct SumExp<'a> {
+    row: &'a [f32],
+    peak: f32,
+    scale: f32,
+}
+
+impl Job for SumExp<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let SumExp { row, peak, scale } = self;
+        row.chunks(BLOCK).map(|block| block_sum(block, |l| exp((l - peak) * scale))).sum()
+    }
 }
 
 /// Writes `exp((l - peak) * scale)` for a row to `weights`, the sums of its blocks to `blocks`, and returns the whole sum.
 pub(crate) fn weigh(row: &[f32], peak: f32, scale: f32, weights: &mut Vec<f32>, blocks: &mut Vec<f64>) -> f64 {
-    weights.clear();
-    weights.extend(row.iter().map(|l| exp((l - peak) * scale)));
+    weights.resize(row.len(), 0.0);
+    wide(Weigh { row, peak, scale, weights });
     sum_blocks(weights, blocks)
+}
+
+struct Weigh<'a> {
+    row: &'a [f32],
+    peak: f32,
+    scale: f32,
+    weights: &'a mut [f32],
+}
+
+impl Job for Weigh<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Weigh { row, peak, scale, weights } = self;
+        for (weight, l) in weights.iter_mut().zip(row) {
+            *weight = exp((l - peak) * scale);
+        }
+    }
 }
 
 /// Writes the sums of the blocks of `weights` to `blocks`, and returns the whole sum.
@@ -111,6 +177,26 @@ pub(crate) fn log_sum_exp(row: &[f32], peak: f32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wide_vectors_give_the_same_bits() {
+        for len in [1usize, 15, 16, 17, 64, 65, 1000, 4097] {
+            let row: Vec<f32> = (0..len).map(|i| ((i * 7919 + len) % 1009) as f32 * 0.093 - 60.0).collect();
+            let (highest, largest) = Extremes(&row).run();
+            assert_eq!(wide(Extremes(&row)), (highest, largest));
+            let peak = Peak::of(&row).expect("numbers");
+            assert_eq!(Some(peak.token as usize), row.iter().position(|l| *l == peak.logit));
+            assert!(row.iter().all(|l| *l <= peak.logit));
+            for scale in [1.0, 1.25, 0.3] {
+                let plain = SumExp { row: &row, peak: peak.logit, scale }.run();
+                assert_eq!(sum_exp(&row, peak.logit, scale).to_bits(), plain.to_bits());
+                let (mut weights, mut expected) = (vec![9.0; 3], vec![0.0; len]);
+                weigh(&row, peak.logit, scale, &mut weights, &mut Vec::new());
+                Weigh { row: &row, peak: peak.logit, scale, weights: &mut expected }.run();
+                assert_eq!(weights, expected);
+            }
+        }
+    }
 
     #[test]
     fn exp_agrees_with_the_library() {
