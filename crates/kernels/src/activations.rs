@@ -13,7 +13,7 @@ use crate::format::Inputs;
 use crate::isa::Isa;
 use crate::matmul::tile_rows;
 use crate::panel::PanelMatrix;
-use crate::quantize::{BlockOut, quantize_blocks};
+use crate::quantize::quantize_blocks;
 use crate::team::{SendPtr, Team};
 
 /// Values in a block.
@@ -30,7 +30,7 @@ pub struct Activations {
     rows: usize,
     k: usize,
     inputs: Inputs,
-    order: Order,
+    tile: usize,             // rows of a tile
     f32s: Vec<f32>,          // (row, k)
     q: Vec<i8>,              // (tile, block, row of the tile, 32), zeros beyond k
     scale: Vec<f32>,         // (tile, block, row)
@@ -74,16 +74,16 @@ pub(crate) struct Fill {
     pub(crate) grain: usize,
 }
 
-/// The 8-bit blocks of a tile and those that follow, for the matrix kernels. Pointers to the first row's first block; the tile's other
-/// rows follow it, then come their next blocks.
+/// A place among the 8-bit blocks: a block's values and what is kept with it. In a tile the rows' first blocks lie together, then come
+/// their second blocks. The quantiser writes through these pointers, the kernels only read.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockPtrs {
-    pub(crate) q: *const i8,
-    pub(crate) scale: *const f32,
-    pub(crate) sum: *const f32,
-    pub(crate) half_sum: *const [f32; 2],
-    pub(crate) neg_sum: *const [i32; 2],
-    pub(crate) neg_half: *const [i32; 2],
+    pub(crate) q: *mut i8,
+    pub(crate) scale: *mut f32,
+    pub(crate) sum: *mut f32,
+    pub(crate) half_sum: *mut [f32; 2],
+    pub(crate) neg_sum: *mut [i32; 2],
+    pub(crate) neg_half: *mut [i32; 2],
 }
 
 impl BlockPtrs {
@@ -125,7 +125,7 @@ impl Activations {
             rows: 0,
             k: 0,
             inputs: Inputs::BOTH,
-            order: Order { rows: 0, blocks: 0, tile: 1 },
+            tile: 1,
             f32s: Vec::new(),
             q: Vec::new(),
             scale: Vec::new(),
@@ -160,29 +160,29 @@ impl Activations {
     /// If these rows are no input of `w` on this instruction set.
     pub(crate) fn check(&self, isa: Isa, w: &PanelMatrix) {
         assert_eq!(w.k(), self.k, "the matrix and its input differ in k");
-        assert_eq!(self.order.tile, tile_rows(isa), "the rows lie in tiles of {isa}");
+        assert_eq!(self.tile, tile_rows(isa), "the rows lie in tiles of {isa}");
         assert!(self.inputs.has(w.wants()), "{w:?} wants {:?} rows", w.wants());
     }
 
+    /// The first block of the first tile, to be read.
     pub(crate) fn block_ptrs(&self) -> BlockPtrs {
         BlockPtrs {
-            q: self.q.as_ptr(),
-            scale: self.scale.as_ptr(),
-            sum: self.sum.as_ptr(),
-            half_sum: self.half_sum.as_ptr(),
-            neg_sum: self.neg_sum.as_ptr(),
-            neg_half: self.neg_half.as_ptr(),
+            q: self.q.as_ptr().cast_mut(),
+            scale: self.scale.as_ptr().cast_mut(),
+            sum: self.sum.as_ptr().cast_mut(),
+            half_sum: self.half_sum.as_ptr().cast_mut(),
+            neg_sum: self.neg_sum.as_ptr().cast_mut(),
+            neg_half: self.neg_half.as_ptr().cast_mut(),
         }
     }
 
     /// Makes room for `rows` rows of `k` values, and gives what writes them. The contents are old values until then.
     pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: Inputs) -> Writer {
-        (self.rows, self.k, self.inputs) = (rows, k, inputs);
+        (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, tile_rows(isa));
         if inputs.f32 {
             grow(&mut self.f32s, rows * k);
         }
         let blocks = k.div_ceil(BLOCK);
-        self.order = Order { rows, blocks, tile: tile_rows(isa) };
         if inputs.int8 {
             grow(&mut self.q, rows * blocks * BLOCK);
             grow(&mut self.scale, rows * blocks);
@@ -194,15 +194,17 @@ impl Activations {
         Writer {
             isa,
             k,
-            order: self.order,
+            order: Order { rows, blocks, tile: self.tile },
             inputs,
             f32s: SendPtr(self.f32s.as_mut_ptr()),
-            q: SendPtr(self.q.as_mut_ptr()),
-            scale: SendPtr(self.scale.as_mut_ptr()),
-            sum: SendPtr(self.sum.as_mut_ptr()),
-            half_sum: SendPtr(self.half_sum.as_mut_ptr()),
-            neg_sum: SendPtr(self.neg_sum.as_mut_ptr()),
-            neg_half: SendPtr(self.neg_half.as_mut_ptr()),
+            first: BlockPtrs {
+                q: self.q.as_mut_ptr(),
+                scale: self.scale.as_mut_ptr(),
+                sum: self.sum.as_mut_ptr(),
+                half_sum: self.half_sum.as_mut_ptr(),
+                neg_sum: self.neg_sum.as_mut_ptr(),
+                neg_half: self.neg_half.as_mut_ptr(),
+            },
         }
     }
 
@@ -218,7 +220,7 @@ impl Activations {
             return;
         }
         // Whole tiles, as the blocks of a tile's rows share cache lines: two threads would take them from each other.
-        let per_part = grain.div_ceil(k).next_multiple_of(self.order.tile);
+        let per_part = grain.div_ceil(k).next_multiple_of(self.tile);
         team.run(rows.div_ceil(per_part), &|part| {
             for row in part * per_part..rows.min((part + 1) * per_part) {
                 // SAFETY: row < rows, every row is in one part, and `self` is borrowed until all parts have returned.
@@ -247,13 +249,11 @@ pub(crate) struct Writer {
     order: Order,
     inputs: Inputs,
     f32s: SendPtr<f32>,
-    q: SendPtr<i8>,
-    scale: SendPtr<f32>,
-    sum: SendPtr<f32>,
-    half_sum: SendPtr<[f32; 2]>,
-    neg_sum: SendPtr<[i32; 2]>,
-    neg_half: SendPtr<[i32; 2]>,
+    first: BlockPtrs, // the first row's first block
 }
+
+// SAFETY: the pointers alone do nothing; each method's caller says which range is its own.
+unsafe impl Sync for Writer {}
 
 impl Writer {
     /// The floats `from..from + len` of `row`, to be written; only where there are floats.
@@ -268,16 +268,8 @@ impl Writer {
     }
 
     /// Where block `b` of `row` goes.
-    fn block(&self, row: usize, b: usize) -> BlockOut {
-        BlockOut {
-            q: self.q.get(),
-            scale: self.scale.get(),
-            sum: self.sum.get(),
-            half_sum: self.half_sum.get(),
-            neg_sum: self.neg_sum.get(),
-            neg_half: self.neg_half.get(),
-        }
-        .skip(self.order.place(row, b))
+    fn block(&self, row: usize, b: usize) -> BlockPtrs {
+        self.first.skip(self.order.place(row, b))
     }
 
     /// Writes the 8-bit blocks of a whole row, if the activations have blocks. The last one is padded with zeros if need be.

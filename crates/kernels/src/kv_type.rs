@@ -12,6 +12,7 @@ use bytemuck::Pod;
 
 use crate::error::KernelError;
 use crate::lanes::{Lanes, MAGIC};
+use crate::quantize::largest_magnitude;
 
 /// What the KV cache holds its numbers in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -132,11 +133,7 @@ impl Element for i8 {
     /// NaN if any value is NaN or infinite; 0 if all are too small for a scale that is a normal number.
     #[inline(always)]
     fn scale(x: &[f32]) -> f32 {
-        // Magnitudes are ordered as their bits are, with infinity and the NaNs on top.
-        let mut largest = 0;
-        for x in x {
-            largest = largest.max(x.to_bits() & 0x7fff_ffff);
-        }
+        let largest = largest_magnitude(x);
         let scale = f32::from_bits(largest) / 127.0;
         match largest {
             0x7f80_0000.. => f32::NAN,

@@ -124,7 +124,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, by: i32) -> __m256i {
+    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> __m256i {
         // SAFETY: see above.
         unsafe {
             let v = _mm256_set1_epi32(p.read());
@@ -169,7 +169,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             for r in 0..M {
                 // SAFETY: see above.
                 sums[i][r] = unsafe {
-                    if VNNI { Self::int_splat_shl(neg_sum[i][r], 0) } else { dot_128_by_pairs(&u[i], q[i][r]) }
+                    if VNNI { Self::int_splat_shifted(neg_sum[i][r], 0) } else { dot_128_by_pairs(&u[i], q[i][r]) }
                 };
             }
         }

@@ -95,7 +95,7 @@ impl Simd for Avx512 {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, by: i32) -> __m512i {
+    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> __m512i {
         // SAFETY: see above.
         unsafe {
             let v = _mm512_set1_epi32(p.read());
@@ -139,7 +139,7 @@ impl Simd for Avx512 {
         // SAFETY: see above. No saturation: dpbusd adds 4 products of 16 bits in 32.
         unsafe {
             for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg_sum.as_flattened()) {
-                *sum = Self::int_splat_shl(*neg, 0);
+                *sum = Self::int_splat_shifted(*neg, 0);
             }
             Self::dot(sums, u, 8, q);
         }

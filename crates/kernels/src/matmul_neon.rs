@@ -66,7 +66,7 @@ impl Simd for Neon {
         unsafe { vdupq_n_s32(0) }
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, by: i32) -> int32x4_t {
+    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> int32x4_t {
         // A shift by a negative number goes to the right.
         // SAFETY: see above.
         unsafe { vshlq_s32(vdupq_n_s32(p.read()), vdupq_n_s32(by)) }

@@ -48,7 +48,7 @@ impl Simd for Scalar {
         0
     }
     #[inline(always)]
-    unsafe fn int_splat_shl(p: *const i32, by: i32) -> i32 {
+    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> i32 {
         // SAFETY: the caller's.
         let i = unsafe { p.read() };
         if by >= 0 { i << by } else { i >> -by }

@@ -139,7 +139,7 @@ unsafe fn add_blocks<S: Simd, L: Layout, const M: usize, const N: usize>(
         // Loops and no closures over vectors: what is not inlined would pass them through memory.
         let x = t.x.skip(b * M);
         let mut u = [L::unpack::<S>(at, t.lane); N];
-        let mut q = [[x.q; M]; N];
+        let mut q = [[x.q.cast_const(); M]; N];
         for i in 0..N {
             u[i] = L::unpack::<S>(at.add(i * L::BLOCK), t.lane);
             for (r, q) in q[i].iter_mut().enumerate() {
@@ -151,7 +151,7 @@ unsafe fn add_blocks<S: Simd, L: Layout, const M: usize, const N: usize>(
         match L::SHAPE {
             Shape::Offset(shift) => {
                 let kept = usize::from(L::BITS == 8);
-                let mut neg = [[x.neg_sum.cast::<i32>().add(kept); M]; N];
+                let mut neg = [[x.neg_sum.cast_const().cast::<i32>().add(kept); M]; N];
                 for (i, neg) in neg.iter_mut().enumerate() {
                     for (r, neg) in neg.iter_mut().enumerate() {
                         *neg = neg.add(2 * (i * M + r));
@@ -161,7 +161,7 @@ unsafe fn add_blocks<S: Simd, L: Layout, const M: usize, const N: usize>(
                     S::dot_128(&mut sums, &u, &q, &neg);
                 } else {
                     for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg.as_flattened()) {
-                        *sum = S::int_splat_shl(*neg, shift as i32 - NEG_SUM[kept]);
+                        *sum = S::int_splat_shifted(*neg, shift as i32 - NEG_SUM[kept]);
                     }
                     S::dot(&mut sums, &u, L::BITS, &q);
                 }
@@ -172,8 +172,8 @@ unsafe fn add_blocks<S: Simd, L: Layout, const M: usize, const N: usize>(
                     let [first, second] = &mut halves;
                     for ((r, first), second) in first.iter_mut().enumerate().zip(second) {
                         let neg = x.neg_half.add(r).cast::<i32>();
-                        *first = S::int_splat_shl(neg, shift as i32 - NEG_HALF);
-                        *second = S::int_splat_shl(neg.add(1), shift as i32 - NEG_HALF);
+                        *first = S::int_splat_shifted(neg, shift as i32 - NEG_HALF);
+                        *second = S::int_splat_shifted(neg.add(1), shift as i32 - NEG_HALF);
                     }
                 }
                 let u = u[0];

@@ -3,34 +3,11 @@
 //! A block's scale is its largest magnitude over 127; its integers are the values times 127 over that magnitude, a quotient and a product
 //! in f32, rounded to the nearest, ties to even. A block of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
 
-use crate::activations::{BLOCK, NEG_HALF, NEG_SUM};
+use crate::activations::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
 use crate::isa::Isa;
 use crate::lanes::MAGIC;
 
-/// Where one block goes: its values and what is kept with them.
-#[derive(Clone, Copy)]
-pub(crate) struct BlockOut {
-    pub(crate) q: *mut i8,
-    pub(crate) scale: *mut f32,
-    pub(crate) sum: *mut f32,
-    pub(crate) half_sum: *mut [f32; 2],
-    pub(crate) neg_sum: *mut [i32; 2],
-    pub(crate) neg_half: *mut [i32; 2],
-}
-
-impl BlockOut {
-    /// The place `blocks` further on.
-    pub(crate) fn skip(self, blocks: usize) -> BlockOut {
-        BlockOut {
-            q: self.q.wrapping_add(blocks * BLOCK),
-            scale: self.scale.wrapping_add(blocks),
-            sum: self.sum.wrapping_add(blocks),
-            half_sum: self.half_sum.wrapping_add(blocks),
-            neg_sum: self.neg_sum.wrapping_add(blocks),
-            neg_half: self.neg_half.wrapping_add(blocks),
-        }
-    }
-
+impl BlockPtrs {
     /// A block without values: of scale 0, or NaN where `largest`, the bits of its largest magnitude, is no finite number.
     ///
     /// # Safety
@@ -53,8 +30,13 @@ impl BlockOut {
 /// Largest magnitudes for which 127 over them is a finite number: from this many bits to those of infinity.
 const LEAST: u32 = 0x02fe_0001;
 
-/// Whether a block with this largest magnitude, as bits, has values. Magnitudes order as their bits do, with infinity and then NaN above
-/// all numbers.
+/// The largest magnitude of `values`, as bits; magnitudes order as their bits do, with infinity and then NaN above all numbers.
+#[inline(always)]
+pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
+    values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff))
+}
+
+/// Whether a block with this largest magnitude, as bits, has values.
 #[inline(always)]
 fn has_values(largest: u32) -> bool {
     (LEAST..f32::INFINITY.to_bits()).contains(&largest)
@@ -65,7 +47,7 @@ fn has_values(largest: u32) -> bool {
 ///
 /// # Safety
 /// The processor has `isa`; `values` can be read, and `out` be written at those places.
-pub(crate) unsafe fn quantize_blocks(isa: Isa, values: *const f32, n: usize, out: BlockOut, step: usize) {
+pub(crate) unsafe fn quantize_blocks(isa: Isa, values: *const f32, n: usize, out: BlockPtrs, step: usize) {
     // SAFETY: the caller's.
     unsafe {
         match isa {
@@ -79,9 +61,9 @@ pub(crate) unsafe fn quantize_blocks(isa: Isa, values: *const f32, n: usize, out
 }
 
 /// # Safety
-/// As [`BlockOut::write_empty`].
-unsafe fn scalar(values: &[f32; BLOCK], out: BlockOut) {
-    let largest = values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
+/// As [`BlockPtrs::write_empty`].
+unsafe fn scalar(values: &[f32; BLOCK], out: BlockPtrs) {
+    let largest = largest_magnitude(values);
     // SAFETY: the caller's.
     unsafe {
         if !has_values(largest) {
@@ -105,7 +87,7 @@ unsafe fn scalar(values: &[f32; BLOCK], out: BlockOut) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, BlockOut, NEG_HALF, NEG_SUM, has_values};
+    use super::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM, has_values};
 
     /// The largest of 8 non-negative integers.
     #[inline]
@@ -120,10 +102,10 @@ mod x86 {
     /// Writes scale and sums, given sums of values whose lanes 0 to 3 make the first half and 4 to 7 the second.
     ///
     /// # Safety
-    /// As [`BlockOut::write_empty`].
+    /// As [`BlockPtrs::write_empty`].
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn write_sums(out: BlockOut, scale: f32, sums: __m256i) {
+    unsafe fn write_sums(out: BlockPtrs, scale: f32, sums: __m256i) {
         let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
         let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
         let (first, second) = (_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
@@ -145,7 +127,7 @@ mod x86 {
     /// # Safety
     /// As [`super::quantize_blocks`].
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn avx2(values: *const f32, n: usize, out: BlockOut, step: usize) {
+    pub(super) unsafe fn avx2(values: *const f32, n: usize, out: BlockPtrs, step: usize) {
         for b in 0..n {
             // SAFETY: the caller's: 4 vectors of 8 values, and a place for the block.
             unsafe {
@@ -186,7 +168,7 @@ mod x86 {
     /// # Safety
     /// As [`super::quantize_blocks`].
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2")]
-    pub(super) unsafe fn avx512(values: *const f32, n: usize, out: BlockOut, step: usize) {
+    pub(super) unsafe fn avx512(values: *const f32, n: usize, out: BlockPtrs, step: usize) {
         for b in 0..n {
             // SAFETY: the caller's: 2 vectors of 16 values, and a place for the block.
             unsafe {

@@ -32,7 +32,7 @@ pub(crate) trait Simd: Copy {
     /// Zero in every lane.
     unsafe fn int_zero() -> Self::I;
     /// `*p` times 2 to the power of `by`, which must be exact, in every lane.
-    unsafe fn int_splat_shl(p: *const i32, by: i32) -> Self::I;
+    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> Self::I;
     /// For each run of weights i and each row r: `sums[i][r] += sum over j, t of u[i][j][4 * lane + t] * q[i][r][4 * j + t]`. The `u` are
     /// below `1 << bits`, `bits <= 6`, and |q| <= 127; a run has `J` vectors, 4 or 8, and each of `q` is `4 * J` long. Exact.
     unsafe fn dot<const M: usize, const N: usize, const J: usize>(

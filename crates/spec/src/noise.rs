@@ -10,9 +10,10 @@
 //! for almost every token: the size of the random number bounds the noise from above, and a token whose bound does not reach the best so far
 //! cannot win.
 
+use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 
-use crate::wide::{Job, wide};
+use crate::wide::wide;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -141,11 +142,11 @@ struct RaceAll<'a> {
     scale: f32,
 }
 
-impl Job for RaceAll<'_> {
+impl NullaryFnOnce for RaceAll<'_> {
     type Output = TokenId;
 
     #[inline(always)]
-    fn run(self) -> TokenId {
+    fn call(self) -> TokenId {
         let RaceAll { key, first, row, peak, scale } = self;
         let score = |l: f32| (l - peak) * scale;
         let mut best = (first, f64::from(score(row[first as usize])) + key.gumbel(first, key.coarse(first)));
@@ -212,7 +213,7 @@ mod tests {
             let row: Vec<f32> = (0..5003u32).map(|x| ((x * 7919 + pos) % 5003) as f32 * -0.01).collect();
             let (first, scale) = (pos * 7 % 5003, 0.4 + pos as f32 * 0.02);
             let race = || RaceAll { key: Key::coupled(3, pos as usize), first, row: &row, peak: 0.0, scale };
-            assert_eq!(wide(race()), race().run());
+            assert_eq!(wide(race()), race().call());
         }
     }
 

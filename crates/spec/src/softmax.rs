@@ -4,10 +4,11 @@
 //! The loops are compiled once more for processors with AVX2 or AVX-512 (`wide.rs`), from the same plain operations: wider, not
 //! otherwise rounded.
 
+use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 
 use crate::error::LogitsFault;
-use crate::wide::{Job, wide};
+use crate::wide::wide;
 
 /// Tokens that are summed together; draws search block by block.
 pub(crate) const BLOCK: usize = 64;
@@ -45,11 +46,11 @@ impl Peak {
 /// In lanes over whole chunks of a row: the highest logits, and the largest bits without the sign, where NaNs lie above infinity.
 struct Extremes<'a>(&'a [f32]);
 
-impl Job for Extremes<'_> {
+impl NullaryFnOnce for Extremes<'_> {
     type Output = ([f32; LANES], [i32; LANES]);
 
     #[inline(always)]
-    fn run(self) -> Self::Output {
+    fn call(self) -> Self::Output {
         let mut highest = [f32::NEG_INFINITY; LANES];
         let mut largest = [0i32; LANES];
         for chunk in self.0.as_chunks::<LANES>().0 {
@@ -66,11 +67,11 @@ impl Job for Extremes<'_> {
 /// The first place of a logit in a row.
 struct Find<'a>(&'a [f32], f32);
 
-impl Job for Find<'_> {
+impl NullaryFnOnce for Find<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
-    fn run(self) -> Self::Output {
+    fn call(self) -> Self::Output {
         let Find(row, logit) = self;
         let at =
             row.chunks(BLOCK).position(|block| block.iter().fold(false, |found, l| found | (*l == logit)))? * BLOCK;
@@ -126,11 +127,11 @@ struct SumExp<'a> {
     scale: f32,
 }
 
-impl Job for SumExp<'_> {
+impl NullaryFnOnce for SumExp<'_> {
     type Output = f64;
 
     #[inline(always)]
-    fn run(self) -> f64 {
+    fn call(self) -> f64 {
         let SumExp { row, peak, scale } = self;
         row.chunks(BLOCK).map(|block| block_sum(block, |l| exp((l - peak) * scale))).sum()
     }
@@ -150,11 +151,11 @@ struct Weigh<'a> {
     weights: &'a mut [f32],
 }
 
-impl Job for Weigh<'_> {
+impl NullaryFnOnce for Weigh<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn call(self) {
         let Weigh { row, peak, scale, weights } = self;
         for (weight, l) in weights.iter_mut().zip(row) {
             *weight = exp((l - peak) * scale);
@@ -182,17 +183,17 @@ mod tests {
     fn wide_vectors_give_the_same_bits() {
         for len in [1usize, 15, 16, 17, 64, 65, 1000, 4097] {
             let row: Vec<f32> = (0..len).map(|i| ((i * 7919 + len) % 1009) as f32 * 0.093 - 60.0).collect();
-            let (highest, largest) = Extremes(&row).run();
+            let (highest, largest) = Extremes(&row).call();
             assert_eq!(wide(Extremes(&row)), (highest, largest));
             let peak = Peak::of(&row).expect("numbers");
             assert_eq!(Some(peak.token as usize), row.iter().position(|l| *l == peak.logit));
             assert!(row.iter().all(|l| *l <= peak.logit));
             for scale in [1.0, 1.25, 0.3] {
-                let plain = SumExp { row: &row, peak: peak.logit, scale }.run();
+                let plain = SumExp { row: &row, peak: peak.logit, scale }.call();
                 assert_eq!(sum_exp(&row, peak.logit, scale).to_bits(), plain.to_bits());
                 let (mut weights, mut expected) = (vec![9.0; 3], vec![0.0; len]);
                 weigh(&row, peak.logit, scale, &mut weights, &mut Vec::new());
-                Weigh { row: &row, peak: peak.logit, scale, weights: &mut expected }.run();
+                Weigh { row: &row, peak: peak.logit, scale, weights: &mut expected }.call();
                 assert_eq!(weights, expected);
             }
         }

@@ -6,25 +6,9 @@
 
 use pulp::{Arch, NullaryFnOnce};
 
-/// A loop that is worth it. `run` must be `#[inline(always)]`: what is not inlined is compiled for any processor.
-pub(crate) trait Job {
-    type Output;
-    fn run(self) -> Self::Output;
-}
-
-struct Inlined<J>(J);
-
-impl<J: Job> NullaryFnOnce for Inlined<J> {
-    type Output = J::Output;
-
-    #[inline(always)]
-    fn call(self) -> J::Output {
-        self.0.run()
-    }
-}
-
-/// Runs the job in the widest vectors of this processor.
+/// Runs the job in the widest vectors of this processor. Its `call` must be `#[inline(always)]`: what is not inlined is compiled for any
+/// processor.
 #[inline(never)]
-pub(crate) fn wide<J: Job>(job: J) -> J::Output {
-    Arch::new().dispatch(Inlined(job))
+pub(crate) fn wide<J: NullaryFnOnce>(job: J) -> J::Output {
+    Arch::new().dispatch(job)
 }

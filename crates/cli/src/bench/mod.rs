@@ -34,11 +34,12 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let longest = args.contexts.iter().copied().max().unwrap_or(0);
     let needed = (longest.saturating_add(ROWS)).max(PLAIN_PROMPT + PLAIN_TOKENS).saturating_add(1);
     if engine.context() < needed {
-        let most = engine.context().saturating_sub(ROWS + 1);
-        anyhow::bail!(
-            "bench needs a context of {needed} positions, this model has {}: --contexts can be up to {most}",
-            engine.context()
-        );
+        let has = engine.context();
+        let hint = match has > PLAIN_PROMPT + PLAIN_TOKENS {
+            true => format!(": --contexts can be up to {}", has - ROWS - 1),
+            false => String::new(), // too short for any context
+        };
+        anyhow::bail!("bench needs a context of {needed} positions, this model has {has}{hint}");
     }
     let exits = exits(args, engine.n_layers())?;
     let measured = measure(&engine, args, &exits, ui)?;

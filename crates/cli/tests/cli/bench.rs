@@ -105,6 +105,9 @@ fn contexts_and_a_profile_add_their_own_tables() {
     let beyond = ran(&["bench", &model("tiny.gguf"), "--contexts", "999999"]);
     assert_eq!(beyond.code, Some(1));
     assert!(beyond.stderr.starts_with("error: bench needs a context of 1000016 positions"), "{}", beyond.stderr);
+    // A context that the hint names is one that bench takes.
+    let most = beyond.stderr.split("can be up to ").nth(1).expect("a hint").trim().to_owned();
+    bench(&["--contexts", &most, "--no-speculation", "--exits", "2"]);
 }
 
 #[test]
