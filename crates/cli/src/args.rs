@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use selfspec_engine::{DraftLen, Isa, KvType};
+use selfspec_engine::{DraftLen, DraftSetup, ExitHeadSource, Isa, KvType};
 
 const SAMPLING: &str = "Sampling (changes the output)";
 const SPECULATION: &str = "Speculation (never changes the output of greedy or seeded runs)";
@@ -100,6 +100,23 @@ pub(crate) struct ComputeArgs {
     pub(crate) isa: Option<Isa>,
     #[command(flatten)]
     pub(crate) kv: KvArgs,
+    #[command(flatten)]
+    pub(crate) heads: HeadArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SPECULATION)]
+pub(crate) struct HeadArgs {
+    /// Exit head to draft with: a file that was trained for the model, or off [default: the one that this program brings for the model]
+    #[arg(long, env = "SELFSPEC_EXIT_HEAD", value_name = "FILE|off", value_parser = parse::exit_head, hide_env = true)]
+    pub(crate) exit_head: Option<ExitHeadSource>,
+}
+
+impl HeadArgs {
+    /// What drafts are given beside the model.
+    pub(crate) fn setup(&self) -> DraftSetup {
+        DraftSetup { exit_head: self.exit_head.clone().unwrap_or_default(), ..DraftSetup::default() }
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -209,12 +226,14 @@ pub(crate) struct SamplingArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Spec {
-    /// Prompt lookup where it matches, else layer skip where it pays
+    /// Prompt lookup where it matches, else the exit head, or layer skip on a model without one, where it pays
     Auto,
     /// Plain decoding
     Off,
     /// The model's own layers up to an exit, or all but some in the middle
     LayerSkip,
+    /// A small head that was trained for the model, on one of its first layers
+    ExitHead,
     /// Copies what followed the same words earlier
     PromptLookup,
 }
@@ -330,6 +349,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) isa: Vec<Isa>,
     #[command(flatten)]
     pub(crate) kv: KvArgs,
+    #[command(flatten)]
+    pub(crate) heads: HeadArgs,
     /// Run every prompt under every setting
     #[arg(long, env = "SELFSPEC_EXHAUSTIVE", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) exhaustive: bool,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use selfspec_engine::{Engine, EngineOptions, Loaded};
 use selfspec_hub::HubOptions;
 
-use crate::args::ComputeArgs;
+use crate::args::{ComputeArgs, HeadArgs};
 use crate::output::Ui;
 use crate::progress::HubProgress;
 
@@ -24,14 +24,14 @@ pub(crate) fn locate(name: &str, ui: &Ui) -> anyhow::Result<PathBuf> {
 }
 
 /// The model in memory.
-pub(crate) fn load(name: &str, threads: Option<usize>, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
+pub(crate) fn load(name: &str, threads: Option<usize>, heads: &HeadArgs, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
     let path = locate(name, ui)?;
-    Loaded::open(&path, threads).with_context(|| format!("cannot load {}", path.display()))
+    Loaded::open_with(&path, threads, &heads.setup()).with_context(|| format!("cannot load {}", path.display()))
 }
 
 /// An engine for one request at a time.
 pub(crate) fn engine(name: &str, context: Option<usize>, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Engine> {
-    let loaded = load(name, compute.threads, ui)?;
+    let loaded = load(name, compute.threads, &compute.heads, ui)?;
     let most = loaded.info().context;
     if let Some(context) = context.filter(|c| *c > most) {
         anyhow::bail!("a context of {context} positions: the model was made for {most}");

@@ -62,6 +62,7 @@ pub(crate) fn speculation(args: &SpeculationArgs, trace: bool, n_layers: usize) 
         Spec::Auto => (DrafterChoice::Auto, plan),
         Spec::Off => (DrafterChoice::Off, None),
         Spec::PromptLookup => (DrafterChoice::PromptLookup, None),
+        Spec::ExitHead => (DrafterChoice::ExitHead, None),
         Spec::LayerSkip => (DrafterChoice::LayerSkip(plan.map_or_else(half, Ok)?), None),
     };
     Ok(SpeculationParams {

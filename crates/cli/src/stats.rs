@@ -1,6 +1,8 @@
 //! What a generation cost and what speculation did, in words and in JSON.
 
-use selfspec_engine::{DrafterChoice, DrafterKind, LayerPlan, RoundTrace, SpecStats, SpeculationParams, Summary};
+use selfspec_engine::{
+    DrafterChoice, DrafterKind, LayerPlan, Readout, RoundTrace, SpecStats, SpeculationParams, Summary,
+};
 use serde::Serialize;
 
 /// Tokens a second after the first one; 0 if there was only one.
@@ -16,6 +18,7 @@ pub(crate) fn drafter_flag(kind: DrafterKind) -> &'static str {
     match kind {
         DrafterKind::LayerSkip => "layer-skip",
         DrafterKind::PromptLookup => "prompt-lookup",
+        DrafterKind::ExitHead => "exit-head",
     }
 }
 
@@ -27,6 +30,7 @@ pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -
         (None, DrafterChoice::Auto) => "auto",
         (None, DrafterChoice::LayerSkip(_)) => "layer-skip",
         (None, DrafterChoice::PromptLookup) => "prompt-lookup",
+        (None, DrafterChoice::ExitHead) => "exit-head",
     }
 }
 
@@ -65,8 +69,9 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         _ => format!("speculation: {}", drafter_name(speculation, stats)),
     };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
-    if let Some(plan) = stats.plan.as_ref().filter(|_| used || !matches!(speculation.drafter, DrafterChoice::Auto)) {
-        line += &format!(", {}", plan_words(plan));
+    let path = stats.path.as_ref().filter(|path| path.readout != Readout::ExitHead);
+    if let Some(path) = path.filter(|_| used || !matches!(speculation.drafter, DrafterChoice::Auto)) {
+        line += &format!(", {}", plan_words(&path.plan));
     }
     line += &format!("; {} drafted, {} accepted", stats.drafted, stats.accepted);
     if stats.drafted > 0 {
@@ -154,7 +159,7 @@ impl<'a> RunJson<'a> {
             },
             speculation: Speculation {
                 drafter,
-                exit_layer: stats.plan.as_ref().and_then(exit_layer).filter(|_| drafter == "layer-skip"),
+                exit_layer: stats.path.as_ref().and_then(|p| exit_layer(&p.plan)).filter(|_| drafter == "layer-skip"),
                 draft_len: stats.drafter.map(|_| stats.draft_len),
                 off_reason: stats.off_reason.as_deref(),
             },

@@ -8,8 +8,6 @@ use crate::error::EngineError;
 /// The backend's measures, fixed for its life.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    pub(crate) n_layers: usize,
-    pub(crate) vocab: usize,
     model_context: usize,
     page_positions: usize,
     total_pages: usize,
@@ -36,8 +34,6 @@ fn draft_room(speculation: &SpeculationParams) -> usize {
 impl Shape {
     pub(crate) fn of(backend: &dyn Backend) -> Self {
         Shape {
-            n_layers: backend.n_layers(),
-            vocab: backend.vocab(),
             model_context: backend.context(),
             page_positions: backend.page_positions(),
             total_pages: backend.total_pages(),
@@ -90,7 +86,7 @@ mod tests {
     use super::*;
 
     fn shape(context: usize, pages: usize) -> Shape {
-        Shape { n_layers: 4, vocab: 10, model_context: context, page_positions: 16, total_pages: pages }
+        Shape { model_context: context, page_positions: 16, total_pages: pages }
     }
 
     fn drafting(k: usize) -> SpeculationParams {

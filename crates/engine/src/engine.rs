@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use selfspec_kernels::{Isa, KvType};
-use selfspec_model::{Backend, SeqId, TokenId};
-use selfspec_spec::{Sequence, SequenceParams, SpecError};
+use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
+use selfspec_spec::{Sequence, SequenceParams, SpecError, Target};
 use selfspec_text::{ChatTemplate, Tokenizer};
 
 use crate::budget::Shape;
@@ -33,6 +33,7 @@ pub struct Engine {
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
     shape: Shape,
+    target: Target,
     text: TextSide,
     info: ModelInfo,
     loaded: Option<Arc<Loaded>>,
@@ -94,6 +95,7 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Engine, EngineError> {
         let shape = Shape::of(&*backend);
+        let target = Target { context: shape.context(), ..Target::of(&*backend) };
         let counters = Arc::new(Counters::default());
         let (commands, receiver) = mpsc::channel();
         let worker =
@@ -105,6 +107,7 @@ impl Engine {
             commands: Some(commands),
             thread: Some(thread),
             shape,
+            target,
             text,
             info,
             loaded: None,
@@ -140,12 +143,12 @@ impl Engine {
             return Err(EngineError::NoTokenizer);
         }
         let prompt = self.encode(&request.prompt)?;
-        request.speculation.validate(self.shape.n_layers).map_err(SpecError::from)?;
+        request.speculation.validate(&self.target).map_err(SpecError::from)?;
         let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
         let mut eos = request.stop_tokens;
         if !request.ignore_eos {
             // A tokenizer may know more tokens than the model has rows for.
-            eos.extend(self.text.eos.iter().filter(|id| (**id as usize) < self.shape.vocab));
+            eos.extend(self.text.eos.iter().filter(|id| (**id as usize) < self.target.vocab));
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (events, receiver) = mpsc::channel();
@@ -160,10 +163,15 @@ impl Engine {
             logprobs: request.logprobs,
             entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
-        let sequence = Sequence::new(UNPLACED, params, self.shape.n_layers, self.shape.vocab, self.shape.context())?;
+        let sequence = Sequence::new(UNPLACED, params, &self.target)?;
         let (pages, submitted) = (grant.pages, Instant::now());
         let job = Job { sequence, pages, output, cancelled: cancelled.clone(), submitted };
         Ok((job, Generation::new(receiver, cancelled)))
+    }
+
+    /// The exit head of the model, if it has one.
+    pub fn exit_head(&self) -> Option<&ExitHeadInfo> {
+        self.target.exit_head.as_ref()
     }
 
     /// The tokens of a prompt, as [`Engine::submit`] would use them.
@@ -189,9 +197,9 @@ impl Engine {
             let bos = self.text.tokenizer.as_ref().and_then(|t| t.bos());
             tokens.push(bos.ok_or(EngineError::EmptyPrompt)?);
         }
-        match tokens.iter().find(|t| **t as usize >= self.shape.vocab) {
+        match tokens.iter().find(|t| **t as usize >= self.target.vocab) {
             Some(&token) => {
-                let vocab = self.shape.vocab;
+                let vocab = self.target.vocab;
                 Err(EngineError::Backend(selfspec_model::BackendError::UnknownToken { token, vocab }))
             }
             None => Ok(tokens),
@@ -254,12 +262,12 @@ impl Engine {
 
     /// Number of layers N.
     pub fn n_layers(&self) -> usize {
-        self.shape.n_layers
+        self.target.n_layers
     }
 
     /// Longest sequence that can be held, in positions.
     pub fn context(&self) -> usize {
-        self.shape.context()
+        self.target.context
     }
 
     /// Threads that compute.

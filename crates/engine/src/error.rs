@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use selfspec_kernels::KernelError;
-use selfspec_model::{BackendError, ModelError};
+use selfspec_model::{BackendError, ExitHeadError, ModelError};
 use selfspec_spec::SpecError;
 use selfspec_text::TextError;
 use selfspec_weights::WeightsError;
@@ -44,6 +44,14 @@ pub enum EngineError {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// An exit head cannot be used.
+    #[error("{}: {source}", path.display())]
+    ExitHead {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ExitHeadError,
     },
     /// A field of the request or of the options cannot be served.
     #[error("{field}: {why}")]

@@ -27,6 +27,7 @@
 
 mod budget;
 mod counters;
+mod draft_heads;
 mod engine;
 mod error;
 mod event;
@@ -42,6 +43,7 @@ mod vocab;
 mod worker;
 
 pub use counters::EngineCounters;
+pub use draft_heads::{DraftSetup, ExitHeadSource};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use event::{Event, FinishReason, Summary, TokenEvent};
@@ -55,11 +57,12 @@ pub use request::{Prompt, Request};
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
-    Backend, BackendError, Enter, LayerPlan, Part, PartSeconds, PlanError, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, LayerPlan, Model, Part,
+    PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
 };
 pub use selfspec_spec::exactness;
 pub use selfspec_spec::{
-    DraftLen, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundTrace,
+    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundTrace,
     SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob,
 };
 pub use selfspec_text::{ChatTemplate, Message, RenderedPrompt, Tokenizer};

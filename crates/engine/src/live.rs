@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use selfspec_model::{Backend, Row, SeqId, StepOutput};
+use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
 use selfspec_spec::{Committed, CostModel, Sequence, SpecStats};
 
 use crate::error::EngineError;
@@ -124,7 +124,7 @@ impl Live {
 
     /// How many of its rows in the step want logits.
     pub(crate) fn wanted(&self, rows: &[Row]) -> usize {
-        rows.iter().filter(|row| row.seq == self.seq && row.logits).count()
+        rows.iter().filter(|row| row.seq == self.seq && row.readout != Readout::Nothing).count()
     }
 
     /// Takes the step's result, whose rows of this sequence begin at `first`, and sends the tokens that it committed.

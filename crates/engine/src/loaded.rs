@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
-use selfspec_model::{CpuBackend, CpuOptions, LayerPlan, Model, Part, TokenId};
+use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, LayerPlan, Model, Part, TokenId};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
+use crate::draft_heads::DraftSetup;
 use crate::error::EngineError;
 use crate::info::ModelInfo;
 use crate::options::EngineOptions;
@@ -21,8 +22,10 @@ const DEFAULT_SHARE: usize = 2048;
 /// A model in memory with its tokenizer and chat template; never changed. Engines opened over the same one share its weights.
 pub struct Loaded {
     model: Arc<Model>,
+    heads: DraftHeads,
     text: TextSide,
     info: ModelInfo,
+    fingerprint: String,
 }
 
 /// A model's tokenizer, and its chat template or why that cannot be used.
@@ -46,15 +49,27 @@ impl Loaded {
     /// The files cannot be read, or do not hold a model and a tokenizer that can be run. A chat template that cannot be used is
     /// an error only for requests that need it.
     pub fn open(path: &Path, threads: Option<usize>) -> Result<Arc<Loaded>, EngineError> {
+        Loaded::open_with(path, threads, &DraftSetup::default())
+    }
+
+    /// The same, with a choice of what drafts are given beside the model.
+    ///
+    /// # Errors
+    /// As [`Loaded::open`]; and an exit head that cannot be read, or is another model's.
+    pub fn open_with(path: &Path, threads: Option<usize>, setup: &DraftSetup) -> Result<Arc<Loaded>, EngineError> {
         let checkpoint = Checkpoint::open(path)?;
         let mut info = ModelInfo::of_checkpoint(&checkpoint)?;
         let text = TextSide::read(&checkpoint)?;
         let threads = EngineOptions { threads, ..EngineOptions::default() }.resolved_threads();
-        let model = Model::open(&checkpoint, &Team::new(threads))?;
+        let team = Team::new(threads);
+        let fingerprint = checkpoint.fingerprint();
+        let model = Model::open(&checkpoint, &team)?;
+        let heads =
+            setup.read(&model, info.name.as_deref().unwrap_or("a model without a name"), &fingerprint, &team)?;
         text.fits(model.vocab(), path)?;
         info.weight_bytes = model.weight_bytes() as u64;
         info.vocab = model.vocab();
-        Ok(Arc::new(Loaded { model: Arc::new(model), text, info }))
+        Ok(Arc::new(Loaded { model: Arc::new(model), heads, text, info, fingerprint }))
     }
 
     /// Checks what [`Loaded::open`] does, without reading the weights.
@@ -92,6 +107,27 @@ impl Loaded {
         self.text.tokenizer.as_ref()
     }
 
+    /// What drafts have beside the model.
+    pub fn draft_heads(&self) -> &DraftHeads {
+        &self.heads
+    }
+
+    /// What tells the model's weights from others; see [`Checkpoint::fingerprint`].
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The weights.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Bytes of K and V that one position takes in a cache of that type, those of an exit head included.
+    pub fn kv_bytes_per_position(&self, kv_type: KvType) -> usize {
+        let layers = self.info.n_layers + usize::from(self.heads.exit.is_some());
+        self.info.kv_bytes_per_position(kv_type) / self.info.n_layers * layers
+    }
+
     /// Bytes that a pass of one row at position `context` streams: the weights of the plan's layers and of the head, and K and V of
     /// `context` positions in those layers.
     pub fn pass_bytes(&self, plan: &LayerPlan, kv_type: KvType, context: usize) -> u64 {
@@ -123,7 +159,7 @@ impl Loaded {
             None => selfspec_kernels::Isa::detect()?,
         };
         let context = options.context.unwrap_or(self.info.context).min(self.info.context);
-        let position = self.info.kv_bytes_per_position(options.kv_type).max(1);
+        let position = self.kv_bytes_per_position(options.kv_type).max(1);
         let kv_positions = match options.kv_bytes {
             Some(bytes) => bytes / position,
             None => {
@@ -143,7 +179,7 @@ impl Loaded {
     }
 
     pub(crate) fn backend(&self, options: &CpuOptions) -> Result<CpuBackend, EngineError> {
-        Ok(CpuBackend::new(self.model.clone(), options)?)
+        Ok(CpuBackend::with_heads(self.model.clone(), self.heads.clone(), options)?)
     }
 }
 

@@ -6,7 +6,10 @@
 use std::time::Instant;
 
 use selfspec_kernels::Team;
-use selfspec_model::{Backend, BackendError, Enter, LayerPlan, PartSeconds, Profiler, Row, SeqId, StepOutput, TokenId};
+use selfspec_model::{
+    Backend, BackendError, Enter, LayerPlan, PartSeconds, Profiler, Readout, Row, SeqId, StepOutput, TokenId,
+};
+use selfspec_spec::DraftPath;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -21,8 +24,8 @@ pub struct MeasureOptions {
     pub context: usize,
     /// Row counts m of the cost curve; each row's logits are computed.
     pub rows: Vec<usize>,
-    /// Plans whose draft step is measured.
-    pub plans: Vec<LayerPlan>,
+    /// Ways to draft whose step is measured.
+    pub paths: Vec<DraftPath>,
     /// Repetitions of each measurement.
     pub repetitions: usize,
     /// Prompt rows of the prefill measurement; 0 leaves it out.
@@ -38,7 +41,7 @@ impl Default for MeasureOptions {
         MeasureOptions {
             context: 256,
             rows: (1..=16).collect(),
-            plans: Vec::new(),
+            paths: Vec::new(),
             repetitions: 15,
             prefill: 512,
             prefill_chunk: 256,
@@ -54,8 +57,8 @@ pub struct Measurements {
     pub context: usize,
     /// (m, seconds of a full pass over m rows with logits of all of them), in the order asked for.
     pub passes: Vec<(usize, f64)>,
-    /// (plan, seconds of one draft step: one row with logits, hidden state kept), in the order asked for.
-    pub drafts: Vec<(LayerPlan, f64)>,
+    /// (path, seconds of one draft step: one row with logits, hidden state kept), in the order asked for.
+    pub drafts: Vec<(DraftPath, f64)>,
     /// (m, seconds of a pass over m rows by part), in the order asked for; empty unless asked for.
     pub profile: Vec<(usize, PartSeconds)>,
     /// Prompt rows a second.
@@ -82,9 +85,9 @@ impl Measurements {
         Some(self.pass_s(m)? / self.plain_s()?)
     }
 
-    /// c: cost of a draft step of `plan` over that of a plain step.
-    pub fn c(&self, plan: &LayerPlan) -> Option<f64> {
-        let (_, seconds) = self.drafts.iter().find(|(p, _)| p == plan)?;
+    /// c: cost of a draft step of `path` over that of a plain step.
+    pub fn c(&self, path: &DraftPath) -> Option<f64> {
+        let (_, seconds) = self.drafts.iter().find(|(p, _)| p == path)?;
         Some(seconds / self.plain_s()?)
     }
 
@@ -100,12 +103,12 @@ pub struct PassTimes {
     /// As [`Measurements::passes`].
     pub passes: Vec<(usize, f64)>,
     /// As [`Measurements::drafts`].
-    pub drafts: Vec<(LayerPlan, f64)>,
+    pub drafts: Vec<(DraftPath, f64)>,
     /// As [`Measurements::profile`].
     pub profile: Vec<(usize, PartSeconds)>,
 }
 
-/// Measures passes over `options.rows` rows and draft steps of `options.plans`, after `options.context` positions.
+/// Measures passes over `options.rows` rows and draft steps of `options.paths`, after `options.context` positions.
 ///
 /// # Errors
 /// The backend refuses a row: the context or the cache is too small for the positions, or a plan is of another depth.
@@ -125,14 +128,15 @@ pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result
 }
 
 fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
-    let mut out = StepOutput::new(backend.vocab());
+    let mut out = StepOutput::default();
     fill(backend, seq, options.context, options.prefill_chunk, &mut out)?;
     let full = LayerPlan::full(backend.n_layers());
-    let passes = options.rows.iter().map(|m| rows(backend, seq, options.context..options.context + m, &full, true));
+    let head = Readout::Head;
+    let passes = options.rows.iter().map(|m| rows(backend, seq, options.context..options.context + m, &full, head));
     let mut steps: Vec<Vec<Row>> = passes.collect();
-    for plan in &options.plans {
-        let mut draft = rows(backend, seq, options.context..options.context + 1, plan, true);
-        draft.iter_mut().for_each(|row| row.keep = !plan.is_full());
+    for path in &options.paths {
+        let mut draft = rows(backend, seq, options.context..options.context + 1, &path.plan, path.readout);
+        draft.iter_mut().for_each(|row| row.keep = !path.plan.is_full() && path.plan.exact_prefix() > 0);
         steps.push(draft);
     }
     let mut seconds = vec![Vec::with_capacity(options.repetitions); steps.len()];
@@ -160,7 +164,7 @@ fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions
     let passes = options.rows.iter().copied().zip(medians.by_ref()).collect();
     let profile = options.rows.iter().zip(&parts).filter(|(_, parts)| !parts.is_empty());
     let profile = profile.map(|(m, parts)| (*m, median_by_part(parts))).collect();
-    Ok(PassTimes { passes, drafts: options.plans.iter().cloned().zip(medians).collect(), profile })
+    Ok(PassTimes { passes, drafts: options.paths.iter().cloned().zip(medians).collect(), profile })
 }
 
 /// Measures how many prompt rows a second are read, `chunk` in a step, over a prompt of `prompt` rows.
@@ -174,7 +178,7 @@ pub fn prefill_rows_s(
     repetitions: usize,
 ) -> Result<f64, BackendError> {
     check_room(backend, prompt)?;
-    let mut out = StepOutput::new(backend.vocab());
+    let mut out = StepOutput::default();
     let mut seconds = Vec::with_capacity(repetitions);
     for _ in 0..repetitions.max(1) {
         let seq = backend.create();
@@ -208,9 +212,9 @@ fn fill(
     let mut from = 0;
     while from < len {
         let to = len.min(from + chunk.max(1));
-        let mut chunk = rows(backend, seq, from..to, &full, false);
+        let mut chunk = rows(backend, seq, from..to, &full, Readout::Nothing);
         if let Some(last) = chunk.last_mut().filter(|_| to == len) {
-            last.logits = true;
+            last.readout = Readout::Head;
         }
         backend.step(&chunk, out)?;
         from = to;
@@ -223,12 +227,22 @@ fn rows(
     seq: SeqId,
     positions: std::ops::Range<usize>,
     plan: &LayerPlan,
-    logits: bool,
+    readout: Readout,
 ) -> Vec<Row> {
     // Which tokens they are does not matter for the time; that they differ keeps the embedding's rows from one cache line.
+    let exit_kv = backend.exit_head().is_some();
     let token = |pos: usize| (pos.wrapping_mul(7919) % backend.vocab().max(1)) as TokenId;
     positions
-        .map(|pos| Row { seq, pos, token: token(pos), enter: Enter::Token, plan: plan.clone(), keep: false, logits })
+        .map(|pos| Row {
+            seq,
+            pos,
+            token: token(pos),
+            enter: Enter::Token,
+            plan: plan.clone(),
+            keep: false,
+            readout,
+            exit_kv: exit_kv && plan.is_full(),
+        })
         .collect()
 }
 

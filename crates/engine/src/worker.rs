@@ -56,7 +56,7 @@ impl Worker {
         prefill_chunk: usize,
         counters: Arc<Counters>,
     ) -> Self {
-        let output = StepOutput::new(backend.vocab());
+        let output = StepOutput::default();
         Worker {
             backend,
             rebuild,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
-use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Row, StepOutput, TokenId};
+use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Readout, Row, StepOutput, TokenId};
 use selfspec_weights::Checkpoint;
 
 #[derive(serde::Deserialize)]
@@ -49,7 +49,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     enter: Enter::Token,
                     plan: plan.clone(),
                     keep: false,
-                    logits: true,
+                    readout: Readout::Head,
+                    exit_kv: false,
                 })
                 .collect();
             backend.step(&rows, &mut step)?;

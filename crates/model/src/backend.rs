@@ -4,16 +4,19 @@
 //! **step** is one pass over a ragged list of rows. Prefill, plain decoding, drafting and verification differ only in the
 //! rows they ask for:
 //!
-//! | kind of row | `enter` | `plan` | `keep` | `logits` |
+//! | kind of row | `enter` | `plan` | `keep` | `readout` |
 //! |---|---|---|---|---|
-//! | plain decode | token | full | no | yes |
-//! | prefill | token | full | no | last row of the prompt only |
-//! | draft | token | the draft's plan | yes | yes |
-//! | verify, after a draft | kept | full | no | yes |
-//! | verify, not drafted by layers | token | full | no | yes |
+//! | plain decode | token | full | no | head |
+//! | prefill | token | full | no | nothing; head in the prompt's last row |
+//! | draft, layer skip | token | the draft's plan | yes | head, or its rows of the draft vocabulary |
+//! | draft, exit head | token | the layers below it | yes | exit head |
+//! | verify, after a draft | kept | full | no | head |
+//! | verify, not drafted by layers | token | full | no | head |
 //!
 //! **Row invariance.** The bits of a row's logits, K and V depend on its own token, position and plan and on the K and V
 //! before it, never on the other rows of the step, their order, the number of threads, or how the K and V got there.
+
+use std::sync::Arc;
 
 use crate::plan::LayerPlan;
 use crate::profile::Profiler;
@@ -34,6 +37,29 @@ pub enum Enter {
     Kept,
 }
 
+/// What a row gives when it leaves the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Readout {
+    /// Nothing: the row is there for its K and V.
+    Nothing,
+    /// The final norm, then the head. Logits over the vocabulary.
+    Head,
+    /// The final norm, then the head's rows of [`Backend::draft_vocab`]. Logits over these tokens, in their order.
+    DraftVocab,
+    /// The exit head, whose plan is [`ExitHeadInfo::plan`]. Logits over [`ExitHeadInfo::vocab`], in its order.
+    ExitHead,
+}
+
+/// What a caller needs to know of a backend's exit head: a small trained layer that reads the hidden state after the first layers and
+/// predicts what the whole model will.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitHeadInfo {
+    /// The layers below it, which its rows run. None, where it reads the embedding.
+    pub plan: LayerPlan,
+    /// The tokens that it can propose, ascending.
+    pub vocab: Arc<[TokenId]>,
+}
+
 /// One token of one sequence at one position, and the layers that it runs.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -51,71 +77,104 @@ pub struct Row {
     /// Keep the hidden state after `plan.exact_prefix()` layers, so that a verify row can enter there.
     /// Kept states live until the sequence's length is next set.
     pub keep: bool,
-    /// Whether the row's logits are wanted (final norm, then the head).
-    pub logits: bool,
+    /// What the row gives at its end.
+    pub readout: Readout,
+    /// A row of the full plan also writes the exit head's K and V at its position, if the backend has an exit head. Where rows before did
+    /// not, the exit head drafts badly; nothing else depends on it.
+    pub exit_kv: bool,
 }
 
 /// What a step leaves behind. Reused from step to step, so that decoding does not allocate.
 #[derive(Debug, Default)]
 pub struct StepOutput {
-    logits: Vec<f32>, // (wanted row, vocab), and memory of earlier steps beyond them
-    rows: usize,
-    vocab: usize,
-    /// Rows times layers that this step computed: the measure that shows reuse of kept states.
+    logits: Vec<f32>,          // all rows' logits, and memory of earlier steps beyond them
+    rows: Vec<(usize, usize)>, // (wanted row): where its logits begin, and how many they are
+    taps: Vec<Tap>,
+    /// Rows times layers of the model that this step computed: the measure that shows reuse of kept states.
     pub layer_rows: u64,
 }
 
+/// Hidden states to be copied out of a step.
+#[derive(Debug, Default)]
+struct Tap {
+    layers: usize,    // layers that the states have passed
+    states: Vec<f32>, // (row of the step, dim)
+    dim: usize,
+}
+
 impl StepOutput {
-    /// An empty output for rows of `vocab` logits.
-    pub fn new(vocab: usize) -> Self {
-        StepOutput { logits: Vec::new(), rows: 0, vocab, layer_rows: 0 }
+    /// Has later steps leave the hidden state of every row behind as it is after each of these numbers of layers: 0 is the embedding, the
+    /// model's depth the state before the final norm. A row that does not run a layer passes it unchanged. Only the CPU's backend does so.
+    pub fn tap(&mut self, layers: &[usize]) {
+        self.taps = layers.iter().map(|l| Tap { layers: *l, ..Tap::default() }).collect();
+    }
+
+    /// The hidden state of row `row` of the latest step at the `i`-th of the taps asked for. Shape: (dim); empty if the backend left none.
+    pub fn tapped(&self, i: usize, row: usize) -> &[f32] {
+        let tap = &self.taps[i];
+        tap.states.get(row * tap.dim..(row + 1) * tap.dim).unwrap_or_default()
+    }
+
+    /// Takes note of `hidden`, the states of all rows after `layers` layers, where they are asked for. Shape: (row, dim).
+    pub(crate) fn pass_taps(&mut self, layers: usize, hidden: &[f32], dim: usize) {
+        for tap in self.taps.iter_mut().filter(|t| t.layers == layers) {
+            tap.dim = dim;
+            tap.states.clear();
+            tap.states.extend_from_slice(hidden);
+        }
     }
 
     /// Number of rows with logits.
     pub fn len(&self) -> usize {
-        self.rows
+        self.rows.len()
     }
 
     /// Whether no row has logits.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.rows.is_empty()
     }
 
-    /// Logits of the `i`-th row that asked for them, in the order of the step's rows. Shape: (vocab).
+    /// Logits of the `i`-th row that asked for them, in the order of the step's rows: as many as its [`Readout`] says.
     ///
     /// # Panics
     /// If fewer than `i + 1` rows asked.
     pub fn logits(&self, i: usize) -> &[f32] {
-        assert!(i < self.rows, "row {i} of {} rows with logits", self.rows);
-        &self.logits[i * self.vocab..][..self.vocab]
+        assert!(i < self.rows.len(), "row {i} of {} rows with logits", self.rows.len());
+        let (start, len) = self.rows[i];
+        &self.logits[start..][..len]
     }
 
-    /// Makes room for `rows` rows of `vocab` logits and returns it, to be written by the backend. Shape: (rows, vocab).
-    pub fn prepare(&mut self, rows: usize, vocab: usize) -> &mut [f32] {
-        self.rows = rows;
-        self.vocab = vocab;
-        self.layer_rows = 0;
-        if self.logits.len() < rows * vocab {
-            self.logits.resize(rows * vocab, 0.0);
+    /// Makes room for rows of logits, each with a readout and a length, in the order of the step's rows, and returns it, to be written by the
+    /// backend: rows of one readout lie one after the other, the readouts in their order.
+    pub(crate) fn prepare(&mut self, rows: impl Iterator<Item = (Readout, usize)> + Clone) -> &mut [f32] {
+        self.rows.clear();
+        self.rows.extend(rows.clone().map(|(_, len)| (0, len)));
+        let mut end = 0;
+        for readout in [Readout::Head, Readout::DraftVocab, Readout::ExitHead] {
+            for (row, _) in self.rows.iter_mut().zip(rows.clone()).filter(|(_, (r, _))| *r == readout) {
+                row.0 = end;
+                end += row.1;
+            }
         }
-        &mut self.logits[..rows * vocab]
+        self.layer_rows = 0;
+        if self.logits.len() < end {
+            self.logits.resize(end, 0.0);
+        }
+        &mut self.logits[..end]
     }
 
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
-        self.rows = 0;
+        self.rows.clear();
         self.layer_rows = 0;
     }
 
     /// Appends one row of logits.
-    ///
-    /// # Panics
-    /// If `row` is not `vocab` long.
     pub fn push(&mut self, row: &[f32]) {
-        assert_eq!(row.len(), self.vocab, "a row of logits is as long as the vocabulary");
-        self.logits.truncate(self.rows * self.vocab);
+        let start = self.rows.iter().map(|(start, len)| start + len).max().unwrap_or(0);
+        self.logits.truncate(start);
         self.logits.extend_from_slice(row);
-        self.rows += 1;
+        self.rows.push((start, row.len()));
     }
 }
 
@@ -202,6 +261,14 @@ pub trait Backend: Send {
     /// # Errors
     /// Every fault that [`BackendError`] names.
     fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError>;
+    /// The tokens that [`Readout::DraftVocab`] has logits for, ascending, if there is a draft vocabulary.
+    fn draft_vocab(&self) -> Option<&Arc<[TokenId]>> {
+        None
+    }
+    /// The exit head, if there is one.
+    fn exit_head(&self) -> Option<&ExitHeadInfo> {
+        None
+    }
     /// What times the parts of its steps, if it has such a thing.
     fn profiler(&mut self) -> Option<&mut Profiler> {
         None

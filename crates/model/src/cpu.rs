@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Compute, Isa, KvPages, KvType, PAGE_POSITIONS};
 
-use crate::backend::{Backend, BackendError, Row, SeqId, StepOutput};
+use crate::backend::{Backend, BackendError, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
+use crate::draft_vocab::DraftVocab;
 use crate::error::ModelError;
+use crate::exit_head::ExitHead;
 use crate::forward::{Pass, Scratch};
 use crate::model::Model;
 use crate::pages::PageTable;
@@ -28,9 +30,20 @@ pub struct CpuOptions {
     pub kv_type: KvType,
 }
 
+/// What drafts have besides the model's own layers and head. The default is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct DraftHeads {
+    /// Rows of the head for drafts that take the model's own norm and head ([`Readout::DraftVocab`]).
+    pub vocab: Option<Arc<DraftVocab>>,
+    /// A trained head on an early layer ([`Readout::ExitHead`]). Its K and V take one more layer of the cache.
+    pub exit: Option<Arc<ExitHead>>,
+}
+
 /// A model run on the CPU.
 pub struct CpuBackend {
     model: Arc<Model>,
+    heads: DraftHeads,
+    exit_info: Option<ExitHeadInfo>,
     compute: Compute,
     context: usize,
     kv: KvPages,
@@ -49,12 +62,21 @@ impl CpuBackend {
     /// # Errors
     /// [`ModelError::Cache`] if a cache of that many positions cannot be had.
     pub fn new(model: Arc<Model>, options: &CpuOptions) -> Result<Self, ModelError> {
+        CpuBackend::with_heads(model, DraftHeads::default(), options)
+    }
+
+    /// The same with what drafts have of their own.
+    ///
+    /// # Errors
+    /// As [`CpuBackend::new`].
+    pub fn with_heads(model: Arc<Model>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
         let c = model.config();
         let pages = options.kv_positions.div_ceil(PAGE_POSITIONS).max(1);
         if u32::try_from(pages).is_err() {
             return Err(ModelError::Cache(format!("{pages} pages are more than page numbers can tell apart")));
         }
-        let kv = KvPages::new(options.kv_type, c.n_layers, c.kv_heads, c.head_dim, pages)
+        let layers = c.n_layers + usize::from(heads.exit.is_some());
+        let kv = KvPages::new(options.kv_type, layers, c.kv_heads, c.head_dim, pages)
             .map_err(|e| ModelError::Cache(e.to_string()))?;
         Ok(CpuBackend {
             compute: Compute::new(options.isa, options.threads.max(1)),
@@ -67,6 +89,8 @@ impl CpuBackend {
             local_rope: model.local_rope.clone(),
             scratch: Scratch::default(),
             profiler: Profiler::default(),
+            exit_info: heads.exit.as_ref().map(|e| e.info(c.n_layers)),
+            heads,
             model,
         })
     }
@@ -100,7 +124,16 @@ impl CpuBackend {
                 why: "its plan is for another number of layers",
             });
         }
-        Ok(())
+        let why = match (row.readout, &self.exit_info) {
+            (Readout::ExitHead, None) => "there is no exit head",
+            (Readout::ExitHead, Some(info)) if row.plan != info.plan => "its plan is not that of the exit head",
+            (Readout::DraftVocab, _) if self.heads.vocab.is_none() => "there is no draft vocabulary",
+            (Readout::Nothing | Readout::Head | Readout::DraftVocab, _) if row.plan.cost_layers() == 0 => {
+                "its plan runs no layer"
+            }
+            _ => return Ok(()),
+        };
+        Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why })
     }
 
     /// Pages that `rows` need beyond those their sequences own alone. Rows of a sequence may come in any number; a page is
@@ -209,8 +242,7 @@ impl Backend for CpuBackend {
         for page in sequence.pages.drain(..) {
             self.pages.release(page);
         }
-        sequence.len = 0;
-        sequence.forget_uncommitted();
+        sequence.clear();
         self.unused.push(sequence);
     }
 
@@ -221,7 +253,7 @@ impl Backend for CpuBackend {
     fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
         let sequence = self.sequences.get_mut(seq.0 as usize).and_then(Option::as_mut);
         let sequence = sequence.ok_or(BackendError::UnknownSequence(seq))?;
-        sequence.set_len(seq, len)?;
+        sequence.set_len(seq, len, self.model.config.dim)?;
         let needed = len.div_ceil(PAGE_POSITIONS);
         for page in sequence.pages.drain(needed.min(sequence.pages.len())..) {
             self.pages.release(page);
@@ -265,6 +297,7 @@ impl Backend for CpuBackend {
         }
         Pass {
             model: &self.model,
+            heads: &self.heads,
             compute: &self.compute,
             kv: &mut self.kv,
             sequences: &mut self.sequences,
@@ -275,6 +308,14 @@ impl Backend for CpuBackend {
         }
         .run(rows, out);
         Ok(())
+    }
+
+    fn draft_vocab(&self) -> Option<&Arc<[TokenId]>> {
+        self.heads.vocab.as_ref().map(|v| &v.ids)
+    }
+
+    fn exit_head(&self) -> Option<&ExitHeadInfo> {
+        self.exit_info.as_ref()
     }
 
     fn profiler(&mut self) -> Option<&mut Profiler> {

@@ -8,7 +8,11 @@ pub mod config;
 pub mod plan;
 
 mod cpu;
+mod draft_vocab;
 mod error;
+mod exit_head;
+mod exit_head_card;
+mod exit_head_pass;
 mod forward;
 mod model;
 mod names;
@@ -17,10 +21,13 @@ mod profile;
 mod rope;
 mod sequence;
 
-pub use backend::{Backend, BackendError, Enter, Row, SeqId, StepOutput, TokenId};
+pub use backend::{Backend, BackendError, Enter, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
 pub use config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
-pub use cpu::{CpuBackend, CpuOptions};
+pub use cpu::{CpuBackend, CpuOptions, DraftHeads};
+pub use draft_vocab::{DraftVocab, DraftVocabError};
 pub use error::ModelError;
+pub use exit_head::{ExitHead, ExitHeadError};
+pub use exit_head_card::ExitHeadCard;
 pub use model::Model;
 pub use plan::{LayerPlan, PlanError};
 pub use profile::{Part, PartSeconds, Profiler};

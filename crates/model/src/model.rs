@@ -25,20 +25,34 @@ pub(crate) struct Layer {
     pub(crate) query_norm: Option<Vec<f32>>,          // (head_dim)
     pub(crate) key_norm: Option<Vec<f32>>,            // (head_dim)
     pub(crate) post_attention_norm: Option<Vec<f32>>, // (dim)
-    pub(crate) ffn_norm: Vec<f32>,                    // (dim)
-    pub(crate) gate: PanelMatrix,                     // (ffn_dim, dim)
-    pub(crate) up: PanelMatrix,                       // (ffn_dim, dim)
-    pub(crate) down: PanelMatrix,                     // (dim, ffn_dim)
-    pub(crate) post_ffn_norm: Option<Vec<f32>>,       // (dim)
-    pub(crate) local: bool,
+    pub(crate) ffn: Option<FeedForward>,              // every layer of a model has one
+    pub(crate) window: Option<usize>,                 // positions that it sees, its own included; None: all
+}
+
+/// The gated feed-forward part of a layer.
+#[derive(Debug)]
+pub(crate) struct FeedForward {
+    pub(crate) norm: Vec<f32>,              // (dim)
+    pub(crate) gate: PanelMatrix,           // (ffn_dim, dim)
+    pub(crate) up: PanelMatrix,             // (ffn_dim, dim)
+    pub(crate) down: PanelMatrix,           // (dim, ffn_dim)
+    pub(crate) post_norm: Option<Vec<f32>>, // (dim)
 }
 
 impl Layer {
-    fn bytes(&self) -> usize {
-        [&self.query, &self.key, &self.value, &self.attention_output, &self.gate, &self.up, &self.down]
-            .iter()
-            .map(|m| m.size_bytes())
-            .sum()
+    fn ffn(&self) -> impl Iterator<Item = &FeedForward> {
+        self.ffn.iter()
+    }
+
+    /// First position that a row at `pos` sees.
+    pub(crate) fn first_visible(&self, pos: usize) -> usize {
+        self.window.map_or(0, |window| (pos + 1).saturating_sub(window))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let attention = [&self.query, &self.key, &self.value, &self.attention_output];
+        let ffn = self.ffn().flat_map(|f| [&f.gate, &f.up, &f.down]);
+        attention.into_iter().chain(ffn).map(|m| m.size_bytes()).sum()
     }
 }
 
@@ -108,8 +122,8 @@ impl Model {
         match part {
             Part::QueryKeyValue => over_layers(|l| vec![&l.query, &l.key, &l.value]),
             Part::AttentionOutput => over_layers(|l| vec![&l.attention_output]),
-            Part::Gate => over_layers(|l| vec![&l.gate, &l.up]),
-            Part::Down => over_layers(|l| vec![&l.down]),
+            Part::Gate => over_layers(|l| l.ffn().flat_map(|f| [&f.gate, &f.up]).collect()),
+            Part::Down => over_layers(|l| l.ffn().map(|f| &f.down).collect()),
             Part::Head => self.head().size_bytes(),
             _ => 0,
         }
@@ -213,12 +227,14 @@ impl Loader<'_> {
             query_norm: norm_if(c.qk_norm, T::QueryNorm, c.head_dim)?,
             key_norm: norm_if(c.qk_norm, T::KeyNorm, c.head_dim)?,
             post_attention_norm: norm_if(c.sandwich_norms, T::PostAttentionNorm, c.dim)?,
-            ffn_norm: norm(T::FeedForwardNorm, c.dim)?,
-            gate: matrix(T::Gate, c.ffn_dim, c.dim)?,
-            up: matrix(T::Up, c.ffn_dim, c.dim)?,
-            down: matrix(T::Down, c.dim, c.ffn_dim)?,
-            post_ffn_norm: norm_if(c.sandwich_norms, T::PostFeedForwardNorm, c.dim)?,
-            local: c.local.as_ref().is_some_and(|local| local.layers[l]),
+            ffn: Some(FeedForward {
+                norm: norm(T::FeedForwardNorm, c.dim)?,
+                gate: matrix(T::Gate, c.ffn_dim, c.dim)?,
+                up: matrix(T::Up, c.ffn_dim, c.dim)?,
+                down: matrix(T::Down, c.dim, c.ffn_dim)?,
+                post_norm: norm_if(c.sandwich_norms, T::PostFeedForwardNorm, c.dim)?,
+            }),
+            window: c.local.as_ref().filter(|local| local.layers[l]).map(|local| local.window),
         })
     }
 

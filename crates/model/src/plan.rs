@@ -51,6 +51,11 @@ impl LayerPlan {
         Ok(LayerPlan { runs: (0..n_layers).map(|l| l < exit).collect() })
     }
 
+    /// No layer at all: rows of an exit head that reads the embedding.
+    pub fn none(n_layers: usize) -> Self {
+        LayerPlan { runs: vec![false; n_layers].into() }
+    }
+
     /// Layer skip in the middle: all layers but `from..to`.
     ///
     /// # Errors
@@ -98,9 +103,12 @@ impl fmt::Debug for LayerPlan {
     }
 }
 
-/// Ranges of layers, for example `0..12,17..30`.
+/// Ranges of layers, for example `0..12,17..30`; `none` without any.
 impl fmt::Display for LayerPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.cost_layers() == 0 {
+            return f.write_str("none");
+        }
         let mut first = true;
         let mut layer = 0;
         while layer < self.runs.len() {

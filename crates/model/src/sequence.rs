@@ -21,6 +21,47 @@ pub(crate) struct Kept {
     pub(crate) slot: usize,
 }
 
+/// Hidden states of a run of positions.
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    from: usize,
+    values: Vec<f32>, // (position - from, dim)
+}
+
+impl States {
+    /// Writes the state of `pos` and forgets those of later positions; a gap before it forgets the earlier ones too.
+    pub(crate) fn push(&mut self, pos: usize, state: &[f32]) {
+        let end = self.from + self.values.len() / state.len();
+        if (self.from..=end).contains(&pos) {
+            self.values.truncate((pos - self.from) * state.len());
+        } else {
+            self.values.clear();
+        }
+        if self.values.is_empty() {
+            self.from = pos;
+        }
+        self.values.extend_from_slice(state);
+    }
+
+    /// The state of `pos`, `dim` values, if it is there.
+    pub(crate) fn at(&self, pos: usize, dim: usize) -> Option<&[f32]> {
+        let at = pos.checked_sub(self.from)? * dim;
+        self.values.get(at..at + dim)
+    }
+
+    /// Forgets all but the state of `pos`.
+    fn keep_only(&mut self, pos: Option<usize>, dim: usize) {
+        match pos.and_then(|pos| Some(pos.checked_sub(self.from)? * dim)) {
+            Some(at) if dim > 0 && at + dim <= self.values.len() => {
+                self.values.copy_within(at..at + dim, 0);
+                self.values.truncate(dim);
+                self.from += at / dim;
+            }
+            _ => self.values.clear(),
+        }
+    }
+}
+
 /// What a position at or beyond `full` holds.
 #[derive(Debug, Clone)]
 struct Drafted {
@@ -37,6 +78,11 @@ pub(crate) struct Sequence {
     drafted: Vec<Drafted>,       // (position - full)
     kept: Vec<(usize, Kept)>,    // (position, state), ascending: the i-th is in slot i
     pub(crate) states: Vec<f32>, // (slot, dim)
+    pub(crate) exits: Vec<f32>, // (slot, dim): states after the exit head's layers, where those are fewer than the kept state's
+    /// Final hidden states of the last committed position and of those computed in full after it: the exit head's features.
+    pub(crate) finals: States,
+    /// The exit head's own states at drafted positions, which stand for the final ones there.
+    pub(crate) guesses: States,
 }
 
 impl Sequence {
@@ -105,6 +151,14 @@ impl Sequence {
         Ok(first_layer)
     }
 
+    /// Forgets everything but the memory.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.finals.values.clear();
+        self.guesses.values.clear();
+        self.forget_uncommitted();
+    }
+
     /// Forgets what is not committed.
     pub(crate) fn forget_uncommitted(&mut self) {
         self.full = self.len;
@@ -113,7 +167,7 @@ impl Sequence {
     }
 
     /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller frees.
-    pub(crate) fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
+    pub(crate) fn set_len(&mut self, seq: SeqId, len: usize, dim: usize) -> Result<(), BackendError> {
         if len > self.full {
             return Err(BackendError::BadRow {
                 seq,
@@ -122,6 +176,8 @@ impl Sequence {
             });
         }
         self.len = len;
+        self.finals.keep_only(len.checked_sub(1), dim);
+        self.guesses.keep_only(None, dim);
         self.forget_uncommitted();
         Ok(())
     }

@@ -3,7 +3,7 @@
 mod support;
 
 use selfspec_kernels::Isa;
-use selfspec_model::{Backend, CpuBackend, LayerPlan, StepOutput, TokenId};
+use selfspec_model::{Backend, CpuBackend, LayerPlan, Readout, StepOutput, TokenId};
 use selfspec_testkit::FolderBuilder;
 use selfspec_weights::TensorType;
 use serde_json::Value;
@@ -18,7 +18,9 @@ fn logits_at(backend: &mut CpuBackend, tokens: &[TokenId], wanted: &[usize]) -> 
     for start in (0..tokens.len()).step_by(128) {
         let end = (start + 128).min(tokens.len());
         let mut rows: Vec<_> = (start..end).map(|pos| plain(seq, pos, tokens[pos], &full)).collect();
-        rows.iter_mut().for_each(|row| row.logits = wanted.contains(&row.pos));
+        for row in rows.iter_mut().filter(|row| !wanted.contains(&row.pos)) {
+            row.readout = Readout::Nothing;
+        }
         backend.step(&rows, &mut out).expect("a sound step");
         backend.set_len(seq, end).expect("computed");
         logits.extend((0..out.len()).map(|i| out.logits(i).to_vec()));

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
-use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Row, SeqId, StepOutput, TokenId};
+use selfspec_model::{
+    Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Readout, Row, SeqId, StepOutput, TokenId,
+};
 use selfspec_testkit::{Dims, Family, Scaling, TinyModel};
 use selfspec_weights::{Checkpoint, TensorType};
 
@@ -32,7 +34,16 @@ fn from_folder(model: &TinyModel) -> CpuBackend {
 }
 
 fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan) -> Row {
-    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, logits: true }
+    Row {
+        seq,
+        pos,
+        token,
+        enter: Enter::Token,
+        plan: plan.clone(),
+        keep: false,
+        readout: Readout::Head,
+        exit_kv: false,
+    }
 }
 
 /// Logits of each of `tokens`.
@@ -40,7 +51,7 @@ fn logits(b: &mut CpuBackend, tokens: &[TokenId]) -> Vec<Vec<f32>> {
     let seq = b.create();
     let full = LayerPlan::full(b.n_layers());
     let rows: Vec<Row> = tokens.iter().enumerate().map(|(pos, t)| row(seq, pos, *t, &full)).collect();
-    let mut out = StepOutput::new(b.vocab());
+    let mut out = StepOutput::default();
     b.step(&rows, &mut out).expect("a valid step");
     (0..out.len()).map(|i| out.logits(i).to_vec()).collect()
 }
@@ -53,7 +64,7 @@ fn argmax(logits: &[f32]) -> TokenId {
 fn greedy(b: &mut CpuBackend, prompt: &[TokenId], len: usize, exit: usize) -> (Vec<TokenId>, usize) {
     let seq = b.create();
     let (full, early) = (LayerPlan::full(b.n_layers()), LayerPlan::exit(b.n_layers(), exit).expect("an exit"));
-    let mut out = StepOutput::new(b.vocab());
+    let mut out = StepOutput::default();
     let rows: Vec<Row> = prompt.iter().enumerate().map(|(pos, t)| row(seq, pos, *t, &full)).collect();
     b.step(&rows, &mut out).expect("a valid step");
     let mut next = argmax(out.logits(out.len() - 1));
@@ -154,10 +165,13 @@ fn llama3_scaling_is_the_same_from_both_sources_beyond_4000_positions() {
     let scaled = plain.clone().scaling(Scaling::Llama3 { factor: 8.0, original: 512 });
     let last = |b: &mut CpuBackend| {
         let (seq, full) = (b.create(), LayerPlan::full(b.n_layers()));
-        let mut out = StepOutput::new(b.vocab());
+        let mut out = StepOutput::default();
         for start in (0..4200).step_by(300) {
             let rows: Vec<Row> = (start..start + 300)
-                .map(|pos| Row { logits: pos == 4199, ..row(seq, pos, (pos * 37 % 270) as TokenId, &full) })
+                .map(|pos| Row {
+                    readout: if pos == 4199 { Readout::Head } else { Readout::Nothing },
+                    ..row(seq, pos, (pos * 37 % 270) as TokenId, &full)
+                })
                 .collect();
             b.step(&rows, &mut out).expect("a valid step");
         }

@@ -15,11 +15,12 @@
 //! start and a small share of the tokens generated. Neither a probe nor a hopeful round runs when it does. Gains are
 //! booked too, but only a few steps of them: old success is no licence.
 
-use selfspec_model::{LayerPlan, TokenId};
+use selfspec_model::TokenId;
 
 use crate::cost::CostModel;
 use crate::drafter::Drafter;
 use crate::params::{DraftLen, MAX_DRAFT};
+use crate::path::DraftPath;
 use crate::stats::DrafterKind;
 use crate::window::Window;
 
@@ -161,7 +162,7 @@ impl Controller {
         let (draft_len, bonus) = (self.draft_len, self.bonus);
         for (index, arm) in self.arms.iter_mut().enumerate() {
             let Some(offer) = arm.drafter.offer(tokens) else { continue };
-            let prices = Prices::new(costs, arm.drafter.plan());
+            let prices = Prices::new(costs, arm.drafter.path());
             let choice =
                 |k: usize, bonus, last_try| Choice { arm: index, k: k.min(limit), bonus, offer, prices, last_try };
             if self.always {
@@ -225,7 +226,7 @@ struct Estimate {
 impl Arm {
     fn new(drafter: Box<dyn Drafter>) -> Self {
         let (start, share) = match drafter.kind() {
-            DrafterKind::LayerSkip => (0.8, 0.008),
+            DrafterKind::LayerSkip | DrafterKind::ExitHead => (0.8, 0.008),
             DrafterKind::PromptLookup => (0.3, 0.005),
         };
         let line = Line { pause: FIRST_PAUSE, ..Line::default() };
@@ -247,7 +248,7 @@ impl Arm {
     }
 
     fn weigh(&mut self, prices: &Prices, offer: usize, wish: Wish, generated: usize, costs: &CostModel) -> Verdict {
-        let layers = self.drafter.plan().is_some();
+        let layers = self.drafter.path().is_some();
         let Wish { draft_len, bonus } = wish;
         let estimate = self.estimate(offer, costs);
         let (best, _) = best_len(prices, estimate.alpha, bonus);
@@ -293,8 +294,8 @@ impl Arm {
             };
             let cost = self
                 .drafter
-                .plan()
-                .map_or(String::new(), |p| format!("a draft of layers {p} costs {:.2} plain steps, ", prices.draft));
+                .path()
+                .map_or(String::new(), |p| format!("a draft of {p} costs {:.2} plain steps, ", prices.draft));
             line.off = Some(format!(
                 "{} off: {against}, expected acceptance {:.2} after {judged:.0} judged {drafts} ({cost}the verification of {k} {:.2})",
                 self.drafter.kind(),
@@ -316,10 +317,10 @@ impl Arm {
 
     fn estimate(&self, offer: usize, costs: &CostModel) -> Estimate {
         let own = self.lines[offer].record;
-        match self.drafter.plan() {
-            Some(plan) => {
+        match self.drafter.path() {
+            Some(path) => {
                 // Others' record gives way to the sequence's own.
-                let (accepted, judged) = costs.prior(plan);
+                let (accepted, judged) = costs.prior(path);
                 let scale = 6.0 / (6.0 + own.judged);
                 let (a, n) = (own.accepted + accepted * scale, own.judged + judged * scale);
                 // A hopeful prior: what is tried too little costs a probe, what is given up too early costs the gain.
@@ -346,14 +347,14 @@ impl Line {
 }
 
 impl Prices {
-    fn new(costs: &CostModel, plan: Option<&LayerPlan>) -> Self {
-        let draft = plan.map_or(0.0, |p| costs.c(p));
+    fn new(costs: &CostModel, path: Option<&DraftPath>) -> Self {
+        let draft = path.map_or(0.0, |p| costs.c(p));
         let mut prices = Prices { draft, with_bonus: [1.0; MAX_DRAFT + 1], bare: [1.0; MAX_DRAFT + 1] };
         for k in 0..=MAX_DRAFT {
-            match plan {
+            match path {
                 Some(_) => {
-                    prices.with_bonus[k] = costs.verify(plan, k, 1);
-                    prices.bare[k] = costs.verify(plan, k.max(1), 0);
+                    prices.with_bonus[k] = costs.verify(path, k, 1);
+                    prices.bare[k] = costs.verify(path, k.max(1), 0);
                 }
                 None => {
                     prices.with_bonus[k] = costs.b(k + 1);
@@ -390,6 +391,8 @@ fn best_len(prices: &Prices, alpha: f64, bonus: bool) -> (usize, f64) {
 
 #[cfg(test)]
 mod tests {
+    use selfspec_model::{LayerPlan, Readout};
+
     use super::*;
 
     fn prices(c: f64, b: f64) -> Prices {
@@ -419,6 +422,7 @@ mod tests {
     fn weigh(c: f64, accepted: f64, judged: f64) -> (Verdict, Option<String>) {
         let plan = LayerPlan::exit(10, 5).expect("valid");
         let mut costs = CostModel::new();
+        let path = DraftPath { plan: plan.clone(), readout: Readout::Head };
         let row = |plan: &LayerPlan| selfspec_model::Row {
             seq: selfspec_model::SeqId(0),
             pos: 0,
@@ -426,13 +430,14 @@ mod tests {
             enter: selfspec_model::Enter::Token,
             plan: plan.clone(),
             keep: false,
-            logits: true,
+            readout: Readout::Head,
+            exit_kv: false,
         };
         costs.record(&[row(&LayerPlan::full(10))], 1.0);
         costs.record(&[row(&plan)], c);
-        let mut arm = Arm::new(Box::new(crate::layer_skip::LayerSkip::new(plan.clone(), 0.0)));
+        let mut arm = Arm::new(Box::new(crate::model_drafter::ModelDrafter::new(path.clone(), None, 0.0)));
         arm.lines[0].record = Record { accepted, judged };
-        let prices = Prices::new(&costs, Some(&plan));
+        let prices = Prices::new(&costs, Some(&path));
         let verdict = arm.weigh(&prices, 0, Wish { draft_len: DraftLen::Adaptive, bonus: true }, 100, &costs);
         (verdict, arm.off_reason().map(str::to_owned))
     }

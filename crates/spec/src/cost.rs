@@ -4,19 +4,22 @@
 //! and a kind of step is worth the median of its latest times, so that one step that lost its core to another process changes nothing. What was
 //! never measured is inferred from what was, by priors that are modest about speculation.
 
-use selfspec_model::{Enter, LayerPlan, Row, SeqId};
+use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId};
 
 use crate::params::MAX_DRAFT;
+use crate::path::DraftPath;
 use crate::stats::{DrafterKind, SpecStats};
 
 /// Passes of up to this many rows have medians of their own.
 const ROWS: usize = 64;
-/// Plans remembered; beyond that the one that was used least recently is forgotten.
-const PLANS: usize = 16;
+/// Ways to draft that are remembered; beyond that the one that was used least recently is forgotten.
+const PATHS: usize = 16;
 /// Prior: what each row beyond the first adds to a pass, as a share of a pass of one row.
 const ROW_SHARE: f64 = 0.06;
 /// Prior: the layers' share of a plain step; the rest is the head, which a draft cannot skip.
 const LAYER_SHARE: f64 = 0.8;
+/// Prior: the share of a plain step that the head of a draft vocabulary takes, and an exit head with its layer.
+const SMALL_HEAD_SHARE: f64 = 0.1;
 /// Most weight, in judged drafts, that other sequences' acceptance has as a prior for a new one.
 const PRIOR_WEIGHT: f64 = 6.0;
 
@@ -43,10 +46,10 @@ impl Median {
     }
 }
 
-/// What is known of one draft plan.
+/// What is known of one way to draft.
 #[derive(Debug, Clone)]
-struct PlanCosts {
-    plan: LayerPlan,
+struct PathCosts {
+    path: DraftPath,
     used: u64,
     draft: Median,
     verify: [[Median; 2]; MAX_DRAFT + 1], // (rows from kept states, rows from tokens: 0 or 1)
@@ -58,9 +61,9 @@ struct PlanCosts {
 #[derive(Debug, Clone)]
 pub struct CostModel {
     pass: Box<[Median]>, // (rows - 1)
-    plans: Vec<PlanCosts>,
+    paths: Vec<PathCosts>,
     recorded: u64,
-    last_plan: Option<usize>, // of the latest draft step: whose states the next verification enters from
+    last_path: Option<usize>, // of the latest draft step: whose states the next verification enters from
     sequences: f64,           // in a decoding step, lately
 }
 
@@ -75,9 +78,9 @@ impl CostModel {
     pub fn new() -> Self {
         CostModel {
             pass: vec![Median::default(); ROWS].into(),
-            plans: Vec::new(),
+            paths: Vec::new(),
             recorded: 0,
-            last_plan: None,
+            last_path: None,
             sequences: 1.0,
         }
     }
@@ -87,13 +90,16 @@ impl CostModel {
     /// A step with draft rows counts as a draft step of their plan even if other sequences verify in it: that is the time that drafting
     /// takes there.
     pub fn record(&mut self, rows: &[Row], seconds: f64) {
-        if rows.is_empty() || rows.iter().any(|r| !r.logits) || !(seconds.is_finite() && seconds > 0.0) {
+        if rows.is_empty()
+            || rows.iter().any(|r| r.readout == Readout::Nothing)
+            || !(seconds.is_finite() && seconds > 0.0)
+        {
             return;
         }
         self.recorded += 1;
         let (mut kept, mut from_token, mut sequences) = (0, 0, 0);
-        let mut draft_plan: Option<&LayerPlan> = None;
-        let mut one_plan = true;
+        let mut draft: Option<&Row> = None;
+        let mut one_path = true;
         let mut last: Option<SeqId> = None;
         for row in rows {
             sequences += usize::from(last != Some(row.seq));
@@ -103,23 +109,23 @@ impl CostModel {
             } else if row.plan.is_full() {
                 from_token += 1;
             } else {
-                one_plan &= draft_plan.is_none_or(|p| *p == row.plan);
-                draft_plan = Some(&row.plan);
+                one_path &= draft.is_none_or(|d| d.plan == row.plan && d.readout == row.readout);
+                draft = Some(row);
             }
         }
         self.sequences += (sequences as f64 - self.sequences) * 0.1;
-        if let Some(plan) = draft_plan {
-            let at = self.plan_index(plan);
-            self.last_plan = Some(at);
-            if one_plan {
-                self.plans[at].draft.record(seconds);
+        if let Some(row) = draft {
+            let at = self.path_index(&row.plan, row.readout);
+            self.last_path = Some(at);
+            if one_path {
+                self.paths[at].draft.record(seconds);
             }
         } else if kept == 0 || sequences > 1 {
             if let Some(pass) = self.pass.get_mut(kept + from_token - 1) {
                 pass.record(seconds);
             }
-        } else if let Some(at) = self.last_plan
-            && let Some(verify) = self.plans[at].verify.get_mut(kept).and_then(|v| v.get_mut(from_token))
+        } else if let Some(at) = self.last_path
+            && let Some(verify) = self.paths[at].verify.get_mut(kept).and_then(|v| v.get_mut(from_token))
         {
             verify.record(seconds);
         }
@@ -128,19 +134,23 @@ impl CostModel {
     /// Learns from a finished sequence how often the drafts of its plan were accepted, so that the next sequence need not find out from
     /// nothing. Optional: without it each sequence tries for itself.
     pub fn learn(&mut self, stats: &SpecStats) {
-        let drafts = stats.drafter(DrafterKind::LayerSkip);
+        let Some(path) = &stats.path else { return };
+        let exit_head = path.readout == Readout::ExitHead;
+        let drafts = stats.drafter(if exit_head { DrafterKind::ExitHead } else { DrafterKind::LayerSkip });
         let (accepted, judged) = (drafts.accepted as f64, (drafts.accepted + drafts.rejected) as f64);
-        let Some(plan) = stats.plan.as_ref().filter(|_| judged > 0.0) else { return };
-        let at = self.plan_index(plan);
-        let own = &mut self.plans[at];
+        if judged == 0.0 {
+            return;
+        }
+        let at = self.path_index(&path.plan, path.readout);
+        let own = &mut self.paths[at];
         let keep = 32.0 / (32.0 + judged); // older sequences fade as newer ones come
         own.accepted = own.accepted * keep + accepted;
         own.judged = own.judged * keep + judged;
     }
 
     /// Accepted and judged drafts of earlier sequences, scaled down to the weight of a prior.
-    pub(crate) fn prior(&self, plan: &LayerPlan) -> (f64, f64) {
-        let Some(own) = self.plan_costs(plan).filter(|p| p.judged > 0.0) else { return (0.0, 0.0) };
+    pub(crate) fn prior(&self, path: &DraftPath) -> (f64, f64) {
+        let Some(own) = self.path_costs(path).filter(|p| p.judged > 0.0) else { return (0.0, 0.0) };
         let scale = (PRIOR_WEIGHT / own.judged).min(1.0);
         (own.accepted * scale, own.judged * scale)
     }
@@ -155,16 +165,19 @@ impl CostModel {
         self.pass.get(m.checked_sub(1)?)?.get()
     }
 
-    /// Seconds of one draft step of `plan`; `None` until measured.
-    pub fn draft(&self, plan: &LayerPlan) -> Option<f64> {
-        self.plan_costs(plan)?.draft.get()
+    /// Seconds of one draft step of `path`; `None` until measured.
+    pub fn draft(&self, path: &DraftPath) -> Option<f64> {
+        self.path_costs(path)?.draft.get()
     }
 
-    /// c: the cost of one draft step of `plan` over a plain step, measured or inferred.
-    pub fn c(&self, plan: &LayerPlan) -> f64 {
-        match self.draft(plan) {
-            Some(seconds) if self.recorded_pass() => seconds / self.estimate(self.batch()),
-            _ => 1.0 - LAYER_SHARE * (1.0 - plan.cost_layers() as f64 / plan.n_layers() as f64),
+    /// c: the cost of one draft step of `path` over a plain step, measured or inferred.
+    pub fn c(&self, path: &DraftPath) -> f64 {
+        let plan = &path.plan;
+        let layers = LAYER_SHARE * plan.cost_layers() as f64 / plan.n_layers() as f64;
+        match (self.draft(path), path.readout) {
+            (Some(seconds), _) if self.recorded_pass() => seconds / self.estimate(self.batch()),
+            (_, Readout::Nothing | Readout::Head) => 1.0 - LAYER_SHARE + layers,
+            (_, Readout::DraftVocab | Readout::ExitHead) => SMALL_HEAD_SHARE + layers,
         }
     }
 
@@ -173,21 +186,24 @@ impl CostModel {
         (self.estimate(self.batch() * m) / self.estimate(self.batch())).max(1.0)
     }
 
-    /// The cost, over a plain step, of a verification in which `kept` rows of a sequence enter from states kept by `plan` and `from_token`
+    /// The cost, over a plain step, of a verification in which `kept` rows of a sequence enter from states kept by `path` and `from_token`
     /// from their tokens.
-    pub(crate) fn verify(&self, plan: Option<&LayerPlan>, kept: usize, from_token: usize) -> f64 {
+    pub(crate) fn verify(&self, path: Option<&DraftPath>, kept: usize, from_token: usize) -> f64 {
         let rows = self.b(kept + from_token);
-        let Some(plan) = plan.filter(|p| kept > 0 && p.exact_prefix() > 0) else { return rows };
-        let measured = || self.plan_costs(plan)?.verify.get(kept)?.get(from_token)?.get();
+        let Some(path) = path.filter(|p| kept > 0 && p.plan.exact_prefix() > 0) else { return rows };
+        let measured = || self.path_costs(path)?.verify.get(kept)?.get(from_token)?.get();
         if let Some(seconds) = measured().filter(|_| self.batch() == 1 && self.recorded_pass()) {
             return seconds / self.estimate(1);
         }
         if from_token > 0 {
             return rows; // the row from the token reads all layers
         }
-        // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
-        let n = plan.n_layers() as f64;
-        let share = ((1.0 - self.c(plan)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0);
+        let (plan, n) = (&path.plan, path.plan.n_layers() as f64);
+        let share = match path.readout {
+            // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
+            Readout::Head => ((1.0 - self.c(path)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0),
+            _ => LAYER_SHARE,
+        };
         rows * (1.0 - share * plan.exact_prefix() as f64 / n)
     }
 
@@ -216,36 +232,36 @@ impl CostModel {
         }
     }
 
-    fn plan_costs(&self, plan: &LayerPlan) -> Option<&PlanCosts> {
-        self.plans.iter().find(|p| p.plan == *plan)
+    fn path_costs(&self, path: &DraftPath) -> Option<&PathCosts> {
+        self.paths.iter().find(|p| p.path == *path)
     }
 
-    fn plan_index(&mut self, plan: &LayerPlan) -> usize {
-        let at = match self.plans.iter().position(|p| p.plan == *plan) {
+    fn path_index(&mut self, plan: &LayerPlan, readout: Readout) -> usize {
+        let at = match self.paths.iter().position(|p| p.path.plan == *plan && p.path.readout == readout) {
             Some(at) => at,
             None => {
-                let new = PlanCosts {
-                    plan: plan.clone(),
+                let new = PathCosts {
+                    path: DraftPath { plan: plan.clone(), readout },
                     used: 0,
                     draft: Median::default(),
                     verify: Default::default(),
                     accepted: 0.0,
                     judged: 0.0,
                 };
-                let oldest = (0..self.plans.len()).min_by_key(|i| self.plans[*i].used);
-                match oldest.filter(|_| self.plans.len() >= PLANS) {
+                let oldest = (0..self.paths.len()).min_by_key(|i| self.paths[*i].used);
+                match oldest.filter(|_| self.paths.len() >= PATHS) {
                     Some(at) => {
-                        self.plans[at] = new;
+                        self.paths[at] = new;
                         at
                     }
                     None => {
-                        self.plans.push(new);
-                        self.plans.len() - 1
+                        self.paths.push(new);
+                        self.paths.len() - 1
                     }
                 }
             }
         };
-        self.plans[at].used = self.recorded;
+        self.paths[at].used = self.recorded;
         at
     }
 }
@@ -255,7 +271,16 @@ mod tests {
     use super::*;
 
     fn row(seq: u32, enter: Enter, plan: &LayerPlan) -> Row {
-        Row { seq: SeqId(seq), pos: 0, token: 0, enter, plan: plan.clone(), keep: false, logits: true }
+        Row {
+            seq: SeqId(seq),
+            pos: 0,
+            token: 0,
+            enter,
+            plan: plan.clone(),
+            keep: false,
+            readout: Readout::Head,
+            exit_kv: false,
+        }
     }
 
     fn passes(costs: &mut CostModel, rows: usize, seconds: f64) {
@@ -289,19 +314,20 @@ mod tests {
     #[test]
     fn draft_and_verify_steps_are_told_apart() {
         let (full, exit) = (LayerPlan::full(10), LayerPlan::exit(10, 5).expect("valid"));
+        let path = DraftPath { plan: exit.clone(), readout: Readout::Head };
         let mut costs = CostModel::new();
-        assert_eq!(costs.draft(&exit), None);
-        assert!((costs.c(&exit) - 0.6).abs() < 1e-12);
-        assert!((costs.verify(Some(&exit), 1, 0) - 0.6).abs() < 1e-12);
+        assert_eq!(costs.draft(&path), None);
+        assert!((costs.c(&path) - 0.6).abs() < 1e-12);
+        assert!((costs.verify(Some(&path), 1, 0) - 0.6).abs() < 1e-12);
         passes(&mut costs, 1, 1.0);
         costs.record(&[row(0, Enter::Token, &exit)], 0.7);
         costs.record(&[row(0, Enter::Kept, &full), row(0, Enter::Kept, &full), row(0, Enter::Token, &full)], 1.2);
-        assert_eq!(costs.draft(&exit), Some(0.7));
-        assert_eq!(costs.c(&exit), 0.7);
-        assert_eq!(costs.verify(Some(&exit), 2, 1), 1.2);
+        assert_eq!(costs.draft(&path), Some(0.7));
+        assert_eq!(costs.c(&path), 0.7);
+        assert_eq!(costs.verify(Some(&path), 2, 1), 1.2);
         assert_eq!(costs.pass(3), None, "a verification from kept states is no pass of three rows");
         let mut prompt = row(0, Enter::Token, &full);
-        prompt.logits = false;
+        prompt.readout = Readout::Nothing;
         costs.record(&[prompt, row(0, Enter::Token, &full)], 99.0);
         assert_eq!(costs.pass(2), None);
     }
@@ -321,12 +347,13 @@ mod tests {
 
     #[test]
     fn plans_are_forgotten_before_they_pile_up() {
+        let path = |exit| DraftPath { plan: LayerPlan::exit(50, exit).expect("valid"), readout: Readout::Head };
         let mut costs = CostModel::new();
         for exit in 1..=40 {
             costs.record(&[row(0, Enter::Token, &LayerPlan::exit(50, exit).expect("valid"))], 1.0);
         }
-        assert_eq!(costs.plans.len(), PLANS);
-        assert_eq!(costs.draft(&LayerPlan::exit(50, 40).expect("valid")), Some(1.0));
-        assert_eq!(costs.draft(&LayerPlan::exit(50, 1).expect("valid")), None);
+        assert_eq!(costs.paths.len(), PATHS);
+        assert_eq!(costs.draft(&path(40)), Some(1.0));
+        assert_eq!(costs.draft(&path(1)), None);
     }
 }

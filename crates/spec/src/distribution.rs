@@ -15,9 +15,12 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Every token of `row` at a temperature of `1 / scale`.
-    pub(crate) fn fill_all(&mut self, row: &[f32], peak: f32, scale: f32) {
-        self.tokens = None;
+    /// Every token of `row` at a temperature of `1 / scale`. Logit i is that of the i-th of `tokens`, which ascend; `None`: of token i.
+    pub(crate) fn fill_all(&mut self, row: &[f32], tokens: Option<&[TokenId]>, peak: f32, scale: f32) {
+        match tokens {
+            None => self.tokens = None,
+            Some(tokens) => tokens.clone_into(self.tokens.get_or_insert_default()),
+        }
         self.total = weigh(row, peak, scale, &mut self.weights, &mut self.blocks);
     }
 
@@ -116,7 +119,7 @@ mod tests {
     fn dense(weights: &[f32]) -> Distribution {
         let row: Vec<f32> = weights.iter().map(|w| w.ln()).collect();
         let mut d = Distribution::default();
-        d.fill_all(&row, 0.0, 1.0);
+        d.fill_all(&row, None, 0.0, 1.0);
         d
     }
 

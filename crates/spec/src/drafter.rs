@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use selfspec_model::{LayerPlan, TokenId};
+use selfspec_model::TokenId;
 
 use crate::history::History;
 use crate::noise::Place;
+use crate::path::DraftPath;
 use crate::sampler::{Draft, Sampler};
 use crate::stats::DrafterKind;
 
@@ -15,16 +16,16 @@ pub trait Drafter: fmt::Debug + Send {
     /// Which drafter it is.
     fn kind(&self) -> DrafterKind;
 
-    /// The layers that its rows run; `None` if it drafts without running the model.
-    fn plan(&self) -> Option<&LayerPlan>;
+    /// How its rows run through the model; `None` if it drafts without running it.
+    fn path(&self) -> Option<&DraftPath>;
 
     /// Whether it has something to propose after the committed `tokens`. `Some` is the kind of proposal, for the record of how such
-    /// proposals fare: the length of the matched n-gram for prompt lookup, 0 for layer skip.
+    /// proposals fare: the length of the matched n-gram for prompt lookup, 0 for the model.
     fn offer(&mut self, tokens: &[TokenId]) -> Option<usize>;
 
     /// Appends up to `k` tokens that it proposes without running rows, as last offered.
     fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<Draft>);
 
-    /// Proposes the token at `at` from the logits of a row of its plan; `None` ends the draft before it.
+    /// Proposes the token at `at` from the logits of a row of its path; `None` ends the draft before it.
     fn read(&mut self, logits: &[f32], sampler: &mut Sampler, history: &History, at: Place) -> Option<Draft>;
 }

@@ -56,6 +56,9 @@ pub enum ParamError {
         /// Layers of the model.
         model: usize,
     },
+    /// An exit head is asked for, and the model has none.
+    #[error("drafter: the model has no exit head")]
+    NoExitHead,
     /// A layer plan that skips nothing.
     #[error("drafter: the plan runs all {n_layers} layers, which is no draft")]
     PlanIsFull {
@@ -71,7 +74,7 @@ impl ParamError {
             ParamError::OutOfRange { field, .. } | ParamError::UnknownToken { field, .. } => field,
             ParamError::Bias { .. } => "logit_bias",
             ParamError::EmptyPrompt | ParamError::PromptTooLong { .. } => "prompt",
-            ParamError::PlanDepth { .. } | ParamError::PlanIsFull { .. } => "drafter",
+            ParamError::PlanDepth { .. } | ParamError::PlanIsFull { .. } | ParamError::NoExitHead => "drafter",
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::history::History;
 use crate::noise::Place;
 use crate::params::{MAX_DRAFT, SamplingParams};
 use crate::round::accept;
-use crate::sampler::{Draft, Sampler};
+use crate::sampler::{Draft, DraftRow, Sampler};
 
 /// Most outcomes that are enumerated.
 const MOST_OUTCOMES: usize = 1 << 20;
@@ -219,15 +219,15 @@ impl<'t, 'a> Run<'t, 'a> {
             let at = Place { pos: self.prefix.len(), row };
             let (usual, other) = (&mut self.sampler, &mut self.other);
             let draft = match self.trial.drafting {
-                Drafting::Sampled => usual.draft(logits, history, at, 0.0),
-                Drafting::Argmax | Drafting::AtTemperature(_) => other.draft(logits, history, at, 0.0),
+                Drafting::Sampled => usual.draft(DraftRow::whole(logits), history, at, 0.0),
+                Drafting::Argmax | Drafting::AtTemperature(_) => other.draft(DraftRow::whole(logits), history, at, 0.0),
                 Drafting::JudgedAtTemperature(_) => {
-                    let q = other.draft(logits, history, at, 0.0).and_then(|d| d.q);
-                    usual.draft(logits, history, at, 0.0).map(|d| Draft { q, ..d })
+                    let q = other.draft(DraftRow::whole(logits), history, at, 0.0).and_then(|d| d.q);
+                    usual.draft(DraftRow::whole(logits), history, at, 0.0).map(|d| Draft { q, ..d })
                 }
                 Drafting::ArgmaxJudgedAsSampled => {
-                    let q = usual.draft(logits, history, at, 0.0).and_then(|d| d.q);
-                    other.draft(logits, history, at, 0.0).map(|d| Draft { q, ..d })
+                    let q = usual.draft(DraftRow::whole(logits), history, at, 0.0).and_then(|d| d.q);
+                    other.draft(DraftRow::whole(logits), history, at, 0.0).map(|d| Draft { q, ..d })
                 }
             };
             let Some(draft) = draft else { return };

@@ -61,10 +61,10 @@ impl History {
         self.counts.is_some()
     }
 
-    /// Applies the repetition penalty, then the frequency and presence penalties, to a row of logits.
-    pub(crate) fn penalize(&self, params: &SamplingParams, row: &mut [f32]) {
+    /// Applies the repetition penalty, then the frequency and presence penalties, to a row of logits. `place` is where a token's logit is.
+    pub(crate) fn penalize(&self, params: &SamplingParams, place: impl Fn(TokenId) -> Option<usize>, row: &mut [f32]) {
         for (token, count) in self.counts.iter().flatten() {
-            let Some(logit) = row.get_mut(*token as usize) else { continue };
+            let Some(logit) = place(*token).and_then(|i| row.get_mut(i)) else { continue };
             if count.in_prompt || count.in_output > 0 {
                 let r = params.repetition_penalty;
                 *logit = if *logit > 0.0 { *logit / r } else { *logit * r };
@@ -93,13 +93,14 @@ mod tests {
         history.draft(1);
         history.draft(1);
         history.draft(2);
+        let by_id = |token: TokenId| Some(token as usize);
         let mut row = [4.0f32; 4];
-        history.penalize(&params, &mut row);
+        history.penalize(&params, by_id, &mut row);
         assert_eq!(row, [2.0, 2.0 - 0.5 - 0.5, 2.0 - 0.25 - 0.5, 4.0]);
         history.drop_drafts();
         history.commit(1);
         let mut row = [4.0f32, -4.0, 4.0, 4.0];
-        history.penalize(&params, &mut row);
+        history.penalize(&params, by_id, &mut row);
         assert_eq!(row, [2.0, -8.0 - 0.25 - 0.5, 4.0, 4.0]);
     }
 }

@@ -13,6 +13,7 @@
 use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 
+use crate::softmax::Peak;
 use crate::wide::wide;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -103,9 +104,13 @@ impl Key {
         best.0
     }
 
-    /// [`Key::race`] over all tokens, where the score of token x is `(row[x] - peak) * scale`.
-    pub(crate) fn race_all(self, first: TokenId, row: &[f32], peak: f32, scale: f32) -> TokenId {
-        wide(RaceAll { key: self, first, row, peak, scale })
+    /// [`Key::race`] over a whole row, where the score of logit i is `(row[i] - peak) * scale`, and its token the i-th of `tokens`; `None`:
+    /// token i.
+    pub(crate) fn race_all(self, peak: Peak, row: &[f32], tokens: Option<&[TokenId]>, scale: f32) -> TokenId {
+        match tokens {
+            None => wide(RaceAll { key: self, row, peak, scale }),
+            Some(tokens) => wide(RaceSome { key: self, row, tokens, peak, scale }),
+        }
     }
 
     #[inline(always)]
@@ -136,9 +141,8 @@ const TOGETHER: usize = 32;
 
 struct RaceAll<'a> {
     key: Key,
-    first: TokenId,
     row: &'a [f32],
-    peak: f32,
+    peak: Peak,
     scale: f32,
 }
 
@@ -147,9 +151,9 @@ impl NullaryFnOnce for RaceAll<'_> {
 
     #[inline(always)]
     fn call(self) -> TokenId {
-        let RaceAll { key, first, row, peak, scale } = self;
-        let score = |l: f32| (l - peak) * scale;
-        let mut best = (first, f64::from(score(row[first as usize])) + key.gumbel(first, key.coarse(first)));
+        let RaceAll { key, row, peak, scale } = self;
+        let score = |l: f32| (l - peak.logit) * scale;
+        let mut best = (peak.token, key.gumbel(peak.token, key.coarse(peak.token)));
         let mut bar = best.1 as f32 - SLACK;
         let (groups, rest) = row.as_chunks::<TOGETHER>();
         for (logits, start) in groups.iter().zip((0u32..).step_by(TOGETHER)) {
@@ -171,6 +175,45 @@ impl NullaryFnOnce for RaceAll<'_> {
         }
         for (x, l) in ((row.len() - rest.len()) as TokenId..).zip(rest) {
             key.enter(x, score(*l), key.coarse(x), &mut best, &mut bar);
+        }
+        best.0
+    }
+}
+
+/// The same over some tokens, whose noise has to be looked up one by one.
+struct RaceSome<'a> {
+    key: Key,
+    row: &'a [f32],
+    tokens: &'a [TokenId],
+    peak: Peak,
+    scale: f32,
+}
+
+impl NullaryFnOnce for RaceSome<'_> {
+    type Output = TokenId;
+
+    #[inline(always)]
+    fn call(self) -> TokenId {
+        let RaceSome { key, row, tokens, peak, scale } = self;
+        let score = |l: f32| (l - peak.logit) * scale;
+        let first = tokens[peak.token as usize];
+        let mut best = (first, key.gumbel(first, key.coarse(first)));
+        let mut bar = best.1 as f32 - SLACK;
+        for (logits, tokens) in row.chunks(TOGETHER).zip(tokens.chunks(TOGETHER)) {
+            let mut coarse = [0u32; TOGETHER];
+            for (coarse, x) in coarse.iter_mut().zip(tokens) {
+                *coarse = (key.bits(u64::from(*x >> 1)) >> (32 * (*x & 1))) as u32;
+            }
+            let mut none = true;
+            for (l, coarse) in logits.iter().zip(&coarse) {
+                none &= cannot_win(score(*l), *coarse, bar);
+            }
+            if none {
+                continue;
+            }
+            for ((x, l), coarse) in tokens.iter().zip(logits).zip(coarse) {
+                key.enter(*x, score(*l), coarse, &mut best, &mut bar);
+            }
         }
         best.0
     }
@@ -202,7 +245,10 @@ mod tests {
             let top = (0..).zip(&scores).find(|(_, s)| **s == 0.0).expect("one score is 0").0;
             let key = Key::coupled(42, pos as usize);
             let expected = slow(key, &scores);
-            assert_eq!(key.race_all(top, &scores, 0.0, 1.0), expected);
+            let peak = Peak { token: top, logit: 0.0 };
+            assert_eq!(key.race_all(peak, &scores, None, 1.0), expected);
+            let all: Vec<TokenId> = (0..1001).collect();
+            assert_eq!(key.race_all(peak, &scores, Some(&all), 1.0), expected);
             assert_eq!(key.race((top, 0.0), (0..).zip(scores.iter().copied())), expected);
         }
     }
@@ -211,9 +257,27 @@ mod tests {
     fn a_race_in_wide_vectors_has_the_same_winner() {
         for pos in 0..200 {
             let row: Vec<f32> = (0..5003u32).map(|x| ((x * 7919 + pos) % 5003) as f32 * -0.01).collect();
-            let (first, scale) = (pos * 7 % 5003, 0.4 + pos as f32 * 0.02);
-            let race = || RaceAll { key: Key::coupled(3, pos as usize), first, row: &row, peak: 0.0, scale };
+            let (scale, peak) = (0.4 + pos as f32 * 0.02, Peak::of(&row).expect("numbers"));
+            let race = || RaceAll { key: Key::coupled(3, pos as usize), row: &row, peak, scale };
             assert_eq!(wide(race()), race().call());
+        }
+    }
+
+    /// A draft guesses with the noise that the target's tokens have: where its vocabulary has the winner, that wins here too.
+    #[test]
+    fn a_race_of_some_tokens_gives_each_its_own_noise() {
+        for pos in 0..300 {
+            let row: Vec<f32> = (0..999u32).map(|x| ((x * 7919 + pos) % 999) as f32 * -0.01).collect();
+            let tokens: Vec<TokenId> = (0..999).filter(|x| (x * 31 + pos) % 5 < 3).collect();
+            let some: Vec<f32> = tokens.iter().map(|x| row[*x as usize]).collect();
+            let (key, peak) = (Key::coupled(9, pos as usize), Peak::of(&some).expect("numbers"));
+            let race = || RaceSome { key, row: &some, tokens: &tokens, peak, scale: 0.7 };
+            let scores = |x: &TokenId| (*x, (row[*x as usize] - peak.logit) * 0.7);
+            let first = (tokens[peak.token as usize], 0.0);
+            let expected = key.race(first, tokens.iter().map(scores));
+            assert_eq!((wide(race()), race().call()), (expected, expected));
+            let whole = key.race_all(Peak::of(&row).expect("numbers"), &row, None, 0.7);
+            assert!(whole == expected || tokens.binary_search(&whole).is_err());
         }
     }
 
@@ -224,7 +288,7 @@ mod tests {
         let mut counts = [0u32; 5];
         let draws = 200_000;
         for pos in 0..draws {
-            counts[Key::coupled(7, pos).race_all(0, &scores, 0.0, 1.0) as usize] += 1;
+            counts[Key::coupled(7, pos).race_all(Peak { token: 0, logit: 0.0 }, &scores, None, 1.0) as usize] += 1;
         }
         assert_eq!(counts[3], 0);
         for (count, s) in counts.iter().zip(scores) {

@@ -3,6 +3,7 @@
 use selfspec_model::{LayerPlan, TokenId};
 
 use crate::error::ParamError;
+use crate::target::Target;
 
 /// Most tokens that one round may draft.
 pub const MAX_DRAFT: usize = 16;
@@ -104,11 +105,14 @@ impl SamplingParams {
 pub enum DrafterChoice {
     /// None: plain decoding.
     Off,
-    /// Prompt lookup where it has a match of good record, else layer skip where it is predicted to pay, else none.
+    /// Prompt lookup where it has a match of good record, else the exit head, or layer skip on a model without one, where it is predicted to
+    /// pay, else none.
     #[default]
     Auto,
     /// The model itself on the layers of this plan. The full plan is refused: it skips nothing.
     LayerSkip(LayerPlan),
+    /// The exit head, which the model must have.
+    ExitHead,
     /// Copies what followed the same last tokens earlier in the prompt or the output.
     PromptLookup,
 }
@@ -137,8 +141,11 @@ pub struct SpeculationParams {
     pub min_confidence: f32,
     /// Never turn speculation off when it does not pay: for proofs and measurements.
     pub always: bool,
-    /// The plan that [`DrafterChoice::Auto`] uses for layer skip; `None` takes the first half of the layers.
+    /// The plan that [`DrafterChoice::Auto`] uses for layer skip, in place of an exit head; `None` takes the exit head, and the first half
+    /// of the layers where there is none.
     pub auto_plan: Option<LayerPlan>,
+    /// Layer skip proposes tokens of the model's draft vocabulary only, if the model has one: the head then costs less.
+    pub draft_vocab: bool,
     /// Longest n-gram that prompt lookup matches, 1 to 8. It tries the longest first.
     pub ngram_max: usize,
     /// Shortest n-gram that prompt lookup matches, from 1 to `ngram_max`.
@@ -156,6 +163,7 @@ impl Default for SpeculationParams {
             min_confidence: 0.0,
             always: false,
             auto_plan: None,
+            draft_vocab: true,
             ngram_max: 4,
             ngram_min: 1,
             trace: 0,
@@ -169,11 +177,12 @@ impl SpeculationParams {
         SpeculationParams { drafter: DrafterChoice::Off, ..Self::default() }
     }
 
-    /// Checks every field for a model of `n_layers` layers.
+    /// Checks every field for a model.
     ///
     /// # Errors
     /// The first field that is out of its range.
-    pub fn validate(&self, n_layers: usize) -> Result<(), ParamError> {
+    pub fn validate(&self, target: &Target) -> Result<(), ParamError> {
+        let n_layers = target.n_layers;
         let count = |field, value: usize, ok: bool, expected| {
             if ok { Ok(()) } else { Err(ParamError::OutOfRange { field, value: value as f64, expected }) }
         };
@@ -190,6 +199,9 @@ impl SpeculationParams {
         }
         count("ngram_max", self.ngram_max, (1..=8).contains(&self.ngram_max), "from 1 to 8")?;
         count("ngram_min", self.ngram_min, (1..=self.ngram_max).contains(&self.ngram_min), "from 1 to ngram_max")?;
+        if self.drafter == DrafterChoice::ExitHead && target.exit_head.is_none() {
+            return Err(ParamError::NoExitHead);
+        }
         let chosen = match &self.drafter {
             DrafterChoice::LayerSkip(plan) => Some(plan),
             _ => None,

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use selfspec_model::{LayerPlan, TokenId};
+use selfspec_model::TokenId;
 
 use crate::drafter::Drafter;
 use crate::history::History;
 use crate::noise::Place;
+use crate::path::DraftPath;
 use crate::sampler::{Draft, Sampler};
 use crate::stats::DrafterKind;
 
@@ -94,7 +95,7 @@ impl Drafter for PromptLookup {
         DrafterKind::PromptLookup
     }
 
-    fn plan(&self) -> Option<&LayerPlan> {
+    fn path(&self) -> Option<&DraftPath> {
         None
     }
 

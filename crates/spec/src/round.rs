@@ -2,7 +2,7 @@
 //!
 //! `n` tokens are committed; the last one, the pending token, has no K and V yet. The cache holds positions `0..n - 1`.
 //!
-//! 1. **Draft.** Row i feeds the pending token (i = 0) or draft i at position n - 1 + i through the layers of the draft's plan, and its
+//! 1. **Draft.** Row i feeds the pending token (i = 0) or draft i at position n - 1 + i through the layers of the draft's path, and its
 //!    logits propose draft i + 1. The hidden state where the plan leaves the model's own layers is kept. A drafter that copies
 //!    needs no rows.
 //! 2. **Verify.** One step of the full model: the rows that were drafted enter from their kept states, the last draft, which no
@@ -10,20 +10,23 @@
 //! 3. **Accept** left to right; the first refusal ends the round with the model's own token, full acceptance with the bonus token.
 //! 4. **Commit** (the caller's): the cache's length becomes committed - 1, which drops what the refused drafts wrote.
 
-use selfspec_model::{Enter, LayerPlan, Row, SeqId, TokenId};
+use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId, TokenId};
 
 use crate::controller::Choice;
 use crate::error::LogitsFault;
 use crate::history::History;
 use crate::noise::Place;
+use crate::path::DraftPath;
 use crate::sampler::{Draft, Sampler};
 
 /// A round under way. Plain decoding is a round without a choice.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) choice: Option<Choice>,
-    /// The layers of the draft rows; `None` where the drafts were copied.
-    pub(crate) plan: Option<LayerPlan>,
+    /// How the draft rows run; `None` where the drafts were copied.
+    pub(crate) path: Option<DraftPath>,
+    /// Whether rows of the full plan keep up the exit head's K and V.
+    pub(crate) exit_kv: bool,
     pub(crate) drafts: Vec<Draft>,
     /// Draft rows run so far.
     pub(crate) draft_rows: usize,
@@ -44,13 +47,23 @@ impl Round {
     fn row(&self, seq: SeqId, committed: &[TokenId], i: usize, plan: &LayerPlan) -> Row {
         let pending = committed.len() - 1;
         let token = if i == 0 { committed[pending] } else { self.drafts[i - 1].token };
-        Row { seq, pos: pending + i, token, enter: Enter::Token, plan: plan.clone(), keep: false, logits: true }
+        Row {
+            seq,
+            pos: pending + i,
+            token,
+            enter: Enter::Token,
+            plan: plan.clone(),
+            keep: false,
+            readout: Readout::Head,
+            exit_kv: self.exit_kv,
+        }
     }
 
     /// The next draft row.
-    pub(crate) fn draft_row(&self, seq: SeqId, committed: &[TokenId], plan: &LayerPlan) -> Row {
+    pub(crate) fn draft_row(&self, seq: SeqId, committed: &[TokenId], path: &DraftPath) -> Row {
         // A plan that skips from layer 0 on leaves nothing that verification could start from.
-        Row { keep: plan.exact_prefix() > 0, ..self.row(seq, committed, self.draft_rows, plan) }
+        let keep = path.plan.exact_prefix() > 0;
+        Row { keep, readout: path.readout, ..self.row(seq, committed, self.draft_rows, &path.plan) }
     }
 
     /// Rows of the verification: one for each draft, and one for the bonus; without drafts one.
@@ -60,7 +73,7 @@ impl Round {
 
     /// The `i`-th row of the verification.
     pub(crate) fn verify_row(&self, seq: SeqId, committed: &[TokenId], i: usize, full: &LayerPlan) -> Row {
-        let kept = i < self.draft_rows && self.plan.as_ref().is_some_and(|p| p.exact_prefix() > 0);
+        let kept = i < self.draft_rows && self.path.as_ref().is_some_and(|p| p.plan.exact_prefix() > 0);
         let enter = if kept { Enter::Kept } else { Enter::Token };
         Row { enter, ..self.row(seq, committed, i, full) }
     }

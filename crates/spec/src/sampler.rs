@@ -39,6 +39,27 @@ impl Draft {
     }
 }
 
+/// Logits that a draft is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct DraftRow<'a> {
+    /// The logits.
+    pub logits: &'a [f32],
+    /// Their tokens, ascending; `None`: all tokens, by id.
+    pub tokens: Option<&'a [TokenId]>,
+}
+
+impl<'a> DraftRow<'a> {
+    /// Logits of all tokens.
+    pub fn whole(logits: &'a [f32]) -> Self {
+        DraftRow { logits, tokens: None }
+    }
+
+    /// The token of the `i`-th logit.
+    fn token(&self, i: TokenId) -> TokenId {
+        self.tokens.map_or(i, |tokens| tokens[i as usize])
+    }
+}
+
 /// What a row of the target's logits says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
@@ -90,18 +111,20 @@ impl Sampler {
 
     /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
     /// greedy), or the logits cannot be sampled from: a bad draft is no error.
-    pub fn draft(&mut self, logits: &[f32], history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
-        let row = edit(&self.params, logits, history, &mut self.edited);
+    pub fn draft(&mut self, row: DraftRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
+        let DraftRow { logits, tokens } = row;
+        let token = |i| row.token(i);
+        let row = edit(&self.params, logits, tokens, history, &mut self.edited);
         let peak = Peak::of(row).ok()?;
         if min_confidence > 0.0 && 1.0 / sum_exp(row, peak.logit, self.scale) < f64::from(min_confidence) {
             return None;
         }
         Some(match self.rule {
-            Rule::Greedy => Draft::point(peak.token),
-            Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, peak, self.scale, seed, at)),
+            Rule::Greedy => Draft::point(token(peak.token)),
+            Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, tokens, peak, self.scale, seed, at)),
             Rule::Rejection { entropy } => {
                 let mut q = self.spare.pop().unwrap_or_default();
-                distribute(&mut self.truncation, row, peak, self.scale, &mut q);
+                distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
                 let token = q.draw(Key::new(entropy, Purpose::Draft, at).uniform());
                 Draft { token, q: Some(q) }
             }
@@ -119,20 +142,20 @@ impl Sampler {
         at: Place,
         draft: Option<&Draft>,
     ) -> Result<Verdict, LogitsFault> {
-        let row = edit(&self.params, logits, history, &mut self.edited);
+        let row = edit(&self.params, logits, None, history, &mut self.edited);
         let peak = Peak::of(row)?;
         let guess = draft.map(|d| d.token);
         let entropy = match self.rule {
             Rule::Greedy => return Ok(Verdict { token: peak.token, accepted: guess == Some(peak.token) }),
             Rule::Coupled { seed } => {
-                let token = race(&mut self.truncation, row, peak, self.scale, seed, at);
+                let token = race(&mut self.truncation, row, None, peak, self.scale, seed, at);
                 return Ok(Verdict { token, accepted: guess == Some(token) });
             }
             Rule::Rejection { entropy } => entropy,
         };
         let uniform = |purpose| Key::new(entropy, purpose, at).uniform();
         let p = &mut self.p;
-        distribute(&mut self.truncation, row, peak, self.scale, p);
+        distribute(&mut self.truncation, row, None, peak, self.scale, p);
         let Some(draft) = draft else {
             return Ok(Verdict { token: p.draw(uniform(Purpose::Target)), accepted: false });
         };
@@ -160,37 +183,63 @@ impl Sampler {
     }
 }
 
-/// The row after bias and penalties: `logits` themselves where there are none.
-fn edit<'a>(params: &SamplingParams, logits: &'a [f32], history: &History, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+/// The row after bias and penalties: `logits` themselves where there are none. Logit i is that of the i-th of `tokens`.
+fn edit<'a>(
+    params: &SamplingParams,
+    logits: &'a [f32],
+    tokens: Option<&[TokenId]>,
+    history: &History,
+    scratch: &'a mut Vec<f32>,
+) -> &'a [f32] {
     if params.logit_bias.is_empty() && !history.penalizes() {
         return logits;
     }
     scratch.clear();
     scratch.extend_from_slice(logits);
+    let place = |token: TokenId| match tokens {
+        None => Some(token as usize),
+        Some(tokens) => tokens.binary_search(&token).ok(),
+    };
     for (token, bias) in &params.logit_bias {
-        if let Some(logit) = scratch.get_mut(*token as usize) {
+        if let Some(logit) = place(*token).and_then(|i| scratch.get_mut(i)) {
             *logit += bias;
         }
     }
-    history.penalize(params, scratch);
+    history.penalize(params, place, scratch);
     scratch
 }
 
-/// The coupled choice.
-fn race(truncation: &mut Truncation, row: &[f32], peak: Peak, scale: f32, seed: u64, at: Place) -> TokenId {
+/// The coupled choice, a token. `peak` is named by its place in the row.
+fn race(
+    truncation: &mut Truncation,
+    row: &[f32],
+    tokens: Option<&[TokenId]>,
+    peak: Peak,
+    scale: f32,
+    seed: u64,
+    at: Place,
+) -> TokenId {
     let key = Key::coupled(seed, at.pos);
     if truncation.is_off(row.len()) {
-        return key.race_all(peak.token, row, peak.logit, scale);
+        return key.race_all(peak, row, tokens, scale);
     }
-    let kept = truncation.select(row, peak, scale);
-    key.race((peak.token, 0.0), kept.iter().map(|c| (c.token, c.score)))
+    let kept = truncation.select(row, tokens, peak, scale);
+    let first = tokens.map_or(peak.token, |tokens| tokens[peak.token as usize]);
+    key.race((first, 0.0), kept.iter().map(|c| (c.token, c.score)))
 }
 
 /// The distribution after all transforms.
-fn distribute(truncation: &mut Truncation, row: &[f32], peak: Peak, scale: f32, out: &mut Distribution) {
+fn distribute(
+    truncation: &mut Truncation,
+    row: &[f32],
+    tokens: Option<&[TokenId]>,
+    peak: Peak,
+    scale: f32,
+    out: &mut Distribution,
+) {
     if truncation.is_off(row.len()) {
-        out.fill_all(row, peak.logit, scale);
+        out.fill_all(row, tokens, peak.logit, scale);
     } else {
-        out.fill(truncation.select(row, peak, scale));
+        out.fill(truncation.select(row, tokens, peak, scale));
     }
 }

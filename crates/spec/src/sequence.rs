@@ -2,21 +2,23 @@
 
 use std::collections::VecDeque;
 
-use selfspec_model::{Backend, Enter, LayerPlan, Row, SeqId, StepOutput, TokenId};
+use selfspec_model::{Backend, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId};
 
-use crate::controller::{Controller, Outcome};
+use crate::controller::{Choice, Controller, Outcome};
 use crate::cost::CostModel;
 use crate::drafter::Drafter;
 use crate::error::{ParamError, SpecError};
 use crate::history::History;
-use crate::layer_skip::LayerSkip;
 use crate::logprob::{self, TokenLogprob};
+use crate::model_drafter::ModelDrafter;
 use crate::noise::Place;
 use crate::params::{DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
+use crate::path::DraftPath;
 use crate::prompt_lookup::PromptLookup;
 use crate::round::{Round, accept};
 use crate::sampler::Sampler;
 use crate::stats::{RoundTrace, SpecStats};
+use crate::target::Target;
 
 /// Why a sequence ended. The first that applies, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,7 @@ enum Asked {
 pub struct Sequence {
     seq: SeqId,
     full: LayerPlan,
+    exit_kv: bool,        // rows of the full plan keep up the exit head's K and V
     tokens: Vec<TokenId>, // prompt and output
     kv: usize,            // positions that the backend holds; tokens.len() - 1 between rounds
     limits: Limits,
@@ -106,16 +109,11 @@ impl Sequence {
     ///
     /// # Errors
     /// The first parameter that is out of its range.
-    pub fn new(
-        seq: SeqId,
-        params: SequenceParams,
-        n_layers: usize,
-        vocab: usize,
-        context: usize,
-    ) -> Result<Self, SpecError> {
+    pub fn new(seq: SeqId, params: SequenceParams, target: &Target) -> Result<Self, SpecError> {
+        let Target { n_layers, vocab, context, .. } = *target;
         let SequenceParams { prompt, sampling, speculation, max_tokens, eos, logprobs, entropy } = params;
         sampling.validate()?;
-        speculation.validate(n_layers)?;
+        speculation.validate(target)?;
         if prompt.is_empty() {
             return Err(ParamError::EmptyPrompt.into());
         }
@@ -128,11 +126,12 @@ impl Sequence {
         if let Some(n) = logprobs.filter(|n| *n > MAX_LOGPROBS) {
             return Err(ParamError::OutOfRange { field: "logprobs", value: n as f64, expected: "from 0 to 64" }.into());
         }
-        let drafters = drafters(&speculation, n_layers);
-        let plan = drafters.iter().find_map(|d| d.plan()).cloned();
+        let drafters = drafters(&speculation, target);
+        let path = drafters.iter().find_map(|d| d.path()).cloned();
         Ok(Sequence {
             seq,
             full: LayerPlan::full(n_layers),
+            exit_kv: path.as_ref().is_some_and(|p| p.readout == Readout::ExitHead),
             kv: 0,
             limits: Limits { max_tokens, context, eos, prompt_len: prompt.len() },
             logprobs,
@@ -143,7 +142,7 @@ impl Sequence {
             asked: Asked::Nothing,
             finish: (max_tokens == 0).then_some(FinishReason::Length),
             failed: false,
-            stats: SpecStats { plan, ..SpecStats::default() },
+            stats: SpecStats { path, ..SpecStats::default() },
             trace: VecDeque::new(),
             trace_len: speculation.trace,
             tokens: prompt,
@@ -202,9 +201,9 @@ impl Sequence {
             self.round = Some(self.begin(costs));
         }
         let Some(round) = &self.round else { return };
-        match &round.plan {
-            Some(plan) if round.drafting => {
-                out.push(round.draft_row(self.seq, &self.tokens, plan));
+        match &round.path {
+            Some(path) if round.drafting => {
+                out.push(round.draft_row(self.seq, &self.tokens, path));
                 self.asked = Asked::Draft;
             }
             _ => {
@@ -222,7 +221,8 @@ impl Sequence {
             enter: Enter::Token,
             plan: self.full.clone(),
             keep: false,
-            logits: pos + 1 == self.tokens.len(),
+            readout: if pos + 1 == self.tokens.len() { Readout::Head } else { Readout::Nothing },
+            exit_kv: self.exit_kv,
         }
     }
 
@@ -233,12 +233,12 @@ impl Sequence {
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
         let choice = self.controller.choose(&self.tokens, generated, limit, costs);
         self.stats.off_reason = self.controller.off_reason();
-        let mut round = Round { choice, plan: None, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false };
+        let mut round = self.plain_round(choice);
         if let Some(choice) = &round.choice {
             let drafter = self.controller.drafter_mut(choice);
             drafter.copy(&self.tokens, choice.k, &mut round.drafts);
-            round.plan = drafter.plan().cloned();
-            round.drafting = round.plan.is_some();
+            round.path = drafter.path().cloned();
+            round.drafting = round.path.is_some();
             round.bonus = choice.bonus;
             if let Some(end) = round.drafts.iter().position(|d| self.limits.eos.contains(&d.token)) {
                 round.drafts.truncate(end + 1);
@@ -246,6 +246,12 @@ impl Sequence {
             }
         }
         round
+    }
+
+    /// A round without drafts so far.
+    fn plain_round(&self, choice: Option<Choice>) -> Round {
+        let exit_kv = self.exit_kv;
+        Round { choice, path: None, exit_kv, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false }
     }
 
     /// Takes the logits of the rows last asked for, the first of which is row `first` of `output`; commits, rolls back, and
@@ -285,18 +291,16 @@ impl Sequence {
         if end < self.tokens.len() {
             return self.set_len(backend, end);
         }
-        let round =
-            Round { choice: None, plan: None, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false };
-        self.judge(round, backend, output, first, committed)
+        self.judge(self.plain_round(None), backend, output, first, committed)
     }
 
     /// A row of the draft's plan proposes the next token, or ends the draft.
     fn absorb_draft(&mut self, output: &StepOutput, first: usize) -> Result<(), SpecError> {
         expect_rows(output, first, 1)?;
         let Some(round) = &mut self.round else { return Ok(()) };
-        let (Some(choice), Some(plan)) = (&round.choice, &round.plan) else { return Ok(()) };
+        let (Some(choice), Some(path)) = (&round.choice, &round.path) else { return Ok(()) };
         round.draft_rows += 1;
-        self.stats.layer_rows += plan.cost_layers() as u64;
+        self.stats.layer_rows += path.plan.cost_layers() as u64;
         let at = Place { pos: self.tokens.len() + round.drafts.len(), row: round.drafts.len() };
         let drafter = self.controller.drafter_mut(choice);
         match drafter.read(output.logits(first), &mut self.sampler, &self.history, at) {
@@ -321,7 +325,7 @@ impl Sequence {
     ) -> Result<(), SpecError> {
         let Some(round) = self.round.take() else { return Ok(()) };
         let rows = round.verify_len();
-        let kept = round.plan.as_ref().map_or(0, |p| p.exact_prefix() * rows.min(round.draft_rows));
+        let kept = round.path.as_ref().map_or(0, |p| p.plan.exact_prefix() * rows.min(round.draft_rows));
         self.stats.layer_rows += (rows * self.full.n_layers() - kept) as u64;
         self.judge(round, backend, output, first, committed)
     }
@@ -442,17 +446,31 @@ fn check_tokens<'a>(
 }
 
 /// The drafters that a request allows, in the order in which they are asked.
-fn drafters(params: &SpeculationParams, n_layers: usize) -> Vec<Box<dyn Drafter>> {
+fn drafters(params: &SpeculationParams, target: &Target) -> Vec<Box<dyn Drafter>> {
     let lookup = || Box::new(PromptLookup::new(params.ngram_min, params.ngram_max)) as Box<dyn Drafter>;
-    let skip = |plan: LayerPlan| Box::new(LayerSkip::new(plan, params.min_confidence)) as Box<dyn Drafter>;
+    let model = |path, vocab| Box::new(ModelDrafter::new(path, vocab, params.min_confidence)) as Box<dyn Drafter>;
+    let skip = |plan: LayerPlan| {
+        let vocab = target.draft_vocab.clone().filter(|_| params.draft_vocab);
+        let readout = if vocab.is_some() { Readout::DraftVocab } else { Readout::Head };
+        model(DraftPath { plan, readout }, vocab)
+    };
+    let exit_head = || {
+        let head = target.exit_head.clone()?;
+        Some(model(DraftPath { plan: head.plan, readout: Readout::ExitHead }, Some(head.vocab)))
+    };
     match &params.drafter {
         DrafterChoice::Off => Vec::new(),
         DrafterChoice::PromptLookup => vec![lookup()],
         DrafterChoice::LayerSkip(plan) => vec![skip(plan.clone())],
+        DrafterChoice::ExitHead => exit_head().into_iter().collect(),
         DrafterChoice::Auto => {
-            let half = || LayerPlan::exit(n_layers, n_layers.div_ceil(2)).ok().filter(|p| !p.is_full());
-            let plan = params.auto_plan.clone().or_else(half);
-            std::iter::once(lookup()).chain(plan.map(skip)).collect()
+            let n = target.n_layers;
+            let half = || LayerPlan::exit(n, n.div_ceil(2)).ok().filter(|p| !p.is_full());
+            let own = match &params.auto_plan {
+                Some(plan) => Some(skip(plan.clone())),
+                None => exit_head().or_else(|| half().map(skip)),
+            };
+            std::iter::once(lookup()).chain(own).collect()
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use selfspec_model::LayerPlan;
-
 use crate::params::MAX_DRAFT;
+use crate::path::DraftPath;
 
 /// A way to draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,19 +12,22 @@ pub enum DrafterKind {
     LayerSkip,
     /// Copying from the prompt and the output.
     PromptLookup,
+    /// A trained head on an early layer of the model.
+    ExitHead,
 }
 
 impl DrafterKind {
     /// All kinds, in the order of [`SpecStats::by_drafter`].
-    pub const ALL: [DrafterKind; 2] = [DrafterKind::LayerSkip, DrafterKind::PromptLookup];
+    pub const ALL: [DrafterKind; 3] = [DrafterKind::LayerSkip, DrafterKind::PromptLookup, DrafterKind::ExitHead];
 }
 
-/// `layer skip` or `prompt lookup`.
+/// `layer skip`, `prompt lookup` or `exit head`.
 impl fmt::Display for DrafterKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DrafterKind::LayerSkip => "layer skip",
             DrafterKind::PromptLookup => "prompt lookup",
+            DrafterKind::ExitHead => "exit head",
         })
     }
 }
@@ -78,13 +80,13 @@ pub struct SpecStats {
     /// Index i: the drafts that were the (i + 1)-th of their round.
     pub by_position: [PositionStats; MAX_DRAFT],
     /// By drafter, in the order of [`DrafterKind::ALL`].
-    pub by_drafter: [DrafterStats; 2],
+    pub by_drafter: [DrafterStats; 3],
     /// Rows times layers that the sequence's rows stand for: what the model must compute when kept states are reused.
     pub layer_rows: u64,
     /// The drafter of the latest round with a draft.
     pub drafter: Option<DrafterKind>,
-    /// The plan of layer skip, where the request allows it.
-    pub plan: Option<LayerPlan>,
+    /// How drafts with the model run through it, where the request allows them.
+    pub path: Option<DraftPath>,
     /// Tokens drafted in the latest round with a draft.
     pub draft_len: usize,
     /// Why a drafter is turned off at present, with the figures behind it.
@@ -127,8 +129,8 @@ impl SpecStats {
             self.drafter = other.drafter;
             self.draft_len = other.draft_len;
         }
-        if other.plan.is_some() {
-            self.plan.clone_from(&other.plan);
+        if other.path.is_some() {
+            self.path.clone_from(&other.path);
         }
         if other.off_reason.is_some() {
             self.off_reason.clone_from(&other.off_reason);

@@ -53,8 +53,9 @@ impl Truncation {
         self.top_k >= vocab && self.top_p >= 1.0 && self.floor == f32::NEG_INFINITY
     }
 
-    /// What remains of `row` at a temperature of `1 / scale`, in ascending order of ids; never nothing. Weights are filled in.
-    pub(crate) fn select(&mut self, row: &[f32], peak: Peak, scale: f32) -> &[Candidate] {
+    /// What remains of `row` at a temperature of `1 / scale`, in ascending order of ids; never nothing. Weights are filled in. Logit i is
+    /// that of the i-th of `tokens`, which ascend; `None`: of token i.
+    pub(crate) fn select(&mut self, row: &[f32], tokens: Option<&[TokenId]>, peak: Peak, scale: f32) -> &[Candidate] {
         self.kept.clear();
         if self.top_k < row.len() {
             top_k(row, self.top_k, &mut self.kept);
@@ -77,6 +78,11 @@ impl Truncation {
             self.kept.retain(|c| c.score >= floor);
         }
         self.kept.sort_unstable_by_key(|c| c.token);
+        if let Some(tokens) = tokens {
+            for c in &mut self.kept {
+                c.token = tokens[c.token as usize];
+            }
+        }
         &self.kept
     }
 
@@ -242,7 +248,7 @@ mod tests {
             let peak = Peak::of(&row).expect("finite");
             let mut truncation = Truncation::new(&params);
             prop_assume!(!truncation.is_off(row.len()));
-            let kept: Vec<TokenId> = truncation.select(&row, peak, 1.0 / temperature).iter().map(|c| c.token).collect();
+            let kept: Vec<TokenId> = truncation.select(&row, None, peak, 1.0 / temperature).iter().map(|c| c.token).collect();
             prop_assert_eq!(kept, by_definition(&row, &params));
         }
     }
@@ -255,7 +261,7 @@ mod tests {
             let params = SamplingParams { temperature: 1.0, top_k, top_p, min_p, ..SamplingParams::default() };
             let peak = Peak::of(&row).expect("one is possible");
             let mut truncation = Truncation::new(&params);
-            let kept: Vec<TokenId> = truncation.select(&row, peak, 1.0).iter().map(|c| c.token).collect();
+            let kept: Vec<TokenId> = truncation.select(&row, None, peak, 1.0).iter().map(|c| c.token).collect();
             assert_eq!(kept, [150]);
         }
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use common::{Runner, always, exit, plain, prompt, run_one, seeded, skip};
 use proptest::prelude::*;
-use selfspec_model::{Backend, LayerPlan};
+use selfspec_model::{Backend, LayerPlan, Readout};
 use selfspec_spec::{CostModel, DraftLen, DrafterChoice, SequenceParams, SpeculationParams};
 use selfspec_testkit::fake_target::FakeOptions;
 
@@ -111,7 +111,8 @@ fn speculation_comes_back_when_it_pays_and_finds_nothing_stale() {
             enter: selfspec_model::Enter::Token,
             plan: plan.clone(),
             keep: false,
-            logits: true,
+            readout: Readout::Head,
+            exit_kv: false,
         };
         costs.record(&[row(&LayerPlan::full(N))], 1.0);
         costs.record(&[row(&plan)], draft_cost);

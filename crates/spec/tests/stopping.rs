@@ -6,13 +6,18 @@ use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seede
 use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
 use selfspec_spec::{
     CostModel, DraftLen, DrafterChoice, FinishReason, LogitsFault, MAX_DRAFT, SamplingParams, Sequence, SequenceParams,
-    SpecError, SpeculationParams,
+    SpecError, SpeculationParams, Target,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 
 const N: usize = 8;
 
 /// All drafts are accepted, so that ends fall inside long runs.
+/// The fake target as the requests here see it.
+fn fake() -> Target {
+    Target { n_layers: N, vocab: 40, context: 512, draft_vocab: None, exit_head: None }
+}
+
 fn agreeing() -> FakeOptions {
     FakeOptions { n_layers: N, agreement: 1.0, seed: 3, ..FakeOptions::default() }
 }
@@ -147,7 +152,7 @@ fn a_failed_sequence_wants_nothing_more() {
     runner.target.break_logits(live[0].sequence.seq(), 15, f32::NAN);
     while runner.step(&mut live, 64) {}
     assert!(live[0].output.error.is_some());
-    let again = live[0].sequence.absorb(&mut runner.target, &StepOutput::new(40), 0, &mut Vec::new());
+    let again = live[0].sequence.absorb(&mut runner.target, &StepOutput::default(), 0, &mut Vec::new());
     assert_eq!(again, Err(SpecError::Failed(live[0].sequence.seq())));
 }
 
@@ -155,8 +160,8 @@ fn a_failed_sequence_wants_nothing_more() {
 fn too_few_rows_of_logits_are_an_error() {
     let mut target = selfspec_testkit::fake_target::FakeTarget::new(agreeing());
     let seq = target.create();
-    let mut sequence = Sequence::new(seq, request(3, 30), N, 40, 512).expect("valid");
-    let (mut rows, mut out) = (Vec::new(), StepOutput::new(40));
+    let mut sequence = Sequence::new(seq, request(3, 30), &fake()).expect("valid");
+    let (mut rows, mut out) = (Vec::new(), StepOutput::default());
     sequence.rows(64, &CostModel::new(), &mut rows);
     target.step(&rows, &mut out).expect("valid rows");
     let got = sequence.absorb(&mut target, &out, 1, &mut Vec::new());
@@ -174,7 +179,7 @@ fn a_full_cache_costs_drafts_and_no_tokens() {
             for _ in 0..fail_at {
                 assert!(runner.step(&mut live, 64));
             }
-            let (mut rows, mut out) = (Vec::new(), StepOutput::new(40));
+            let (mut rows, mut out) = (Vec::new(), StepOutput::default());
             live[0].sequence.rows(64, &CostModel::new(), &mut rows);
             runner.target.fail_next_step();
             assert!(matches!(runner.target.step(&rows, &mut out), Err(BackendError::KvFull { .. })));
@@ -200,7 +205,7 @@ fn a_shared_prefix_is_not_computed_again() {
     let mut live = vec![runner.start(request(5, 10))];
     while runner.step(&mut live, 64) {}
     let seq = runner.target.fork(live[0].sequence.seq(), 9).expect("committed");
-    let mut second = Sequence::new(seq, request(5, 10), N, 40, 512).expect("valid");
+    let mut second = Sequence::new(seq, request(5, 10), &fake()).expect("valid");
     second.resume(9);
     assert_eq!(second.prefill_left(), 3);
     let mut rows = Vec::new();
@@ -213,7 +218,7 @@ fn bad_parameters_are_named() {
     let new = |change: &dyn Fn(&mut SequenceParams)| {
         let mut params = SequenceParams::new(vec![1, 2, 3], 10);
         change(&mut params);
-        Sequence::new(SeqId(0), params, N, 40, 512).expect_err("refused").to_string()
+        Sequence::new(SeqId(0), params, &fake()).expect_err("refused").to_string()
     };
     let sampling = |change: fn(&mut SamplingParams)| new(&|p| change(&mut p.sampling));
     assert_eq!(sampling(|s| s.temperature = f32::NAN), "temperature: NaN is not a finite number, 0 or above");
@@ -255,6 +260,6 @@ fn nothing_asked_for_is_nothing_done() {
     let got = run_one(&agreeing(), request(4, 0));
     assert_eq!((got.tokens.len(), got.finish), (0, Some(FinishReason::Length)));
     assert_eq!(got.stats.rounds, 0, "no step was run");
-    let sequence = Sequence::new(SeqId(0), request(4, 0), N, 40, 512).expect("valid");
+    let sequence = Sequence::new(SeqId(0), request(4, 0), &fake()).expect("valid");
     assert_eq!(sequence.finish(), Some(FinishReason::Length));
 }

@@ -5,8 +5,9 @@
 //! model's own is needed, is refused with [`BackendError::BadRow`]. So a test that passes on it has not read a stale cache.
 
 use std::collections::{HashMap, hash_map};
+use std::sync::Arc;
 
-use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, SeqId, StepOutput, TokenId};
+use selfspec_model::{Backend, BackendError, Enter, ExitHeadInfo, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId};
 
 /// What the fake target is like.
 #[derive(Debug, Clone)]
@@ -35,6 +36,10 @@ pub struct FakeOptions {
     pub head_share: f64,
     /// What a row beyond the first adds to the time of a pass, as a share of a plain step.
     pub row_share: f64,
+    /// Tokens of the draft vocabulary, ascending; none: there is no such vocabulary.
+    pub draft_vocab: Vec<TokenId>,
+    /// Layers below the exit head, and the tokens that it can propose.
+    pub exit_head: Option<(usize, Vec<TokenId>)>,
 }
 
 impl Default for FakeOptions {
@@ -52,6 +57,8 @@ impl Default for FakeOptions {
             seed: 1,
             head_share: 0.15,
             row_share: 0.04,
+            draft_vocab: Vec::new(),
+            exit_head: None,
         }
     }
 }
@@ -88,6 +95,8 @@ struct FakeSequence {
 #[derive(Debug)]
 pub struct FakeTarget {
     options: FakeOptions,
+    draft_vocab: Option<Arc<[TokenId]>>,
+    exit_head: Option<ExitHeadInfo>,
     sequences: Vec<Option<FakeSequence>>,
     free_pages: usize,
     layer_rows: u64,
@@ -111,8 +120,15 @@ fn unit(z: u64) -> f64 {
 impl FakeTarget {
     /// A target without sequences.
     pub fn new(options: FakeOptions) -> Self {
+        let n = options.n_layers;
+        let exit_head = options.exit_head.as_ref().map(|(exit, vocab)| ExitHeadInfo {
+            plan: LayerPlan::exit(n, *exit).unwrap_or_else(|_| LayerPlan::none(n)),
+            vocab: vocab.clone().into(),
+        });
         FakeTarget {
             free_pages: options.pages,
+            draft_vocab: Some(options.draft_vocab.clone().into()).filter(|v: &Arc<[TokenId]>| !v.is_empty()),
+            exit_head,
             options,
             sequences: Vec::new(),
             layer_rows: 0,
@@ -158,7 +174,18 @@ impl FakeTarget {
         let n = self.options.n_layers;
         let runs = |row: &Row, l: usize| row.plan.runs(l) && (row.enter == Enter::Token || l >= exact_prefix);
         let touched = (0..n).filter(|l| rows.iter().any(|r| runs(r, *l))).count() as f64;
-        let head = if rows.iter().any(|r| r.logits) { self.options.head_share } else { 0.0 };
+        let o = &self.options;
+        let share = |readout: Readout| match readout {
+            Readout::Nothing => 0.0,
+            Readout::Head => o.head_share,
+            Readout::DraftVocab => o.head_share * o.draft_vocab.len() as f64 / o.vocab as f64,
+            // Its rows of the head, and a layer of its own.
+            Readout::ExitHead => {
+                let vocab = o.exit_head.as_ref().map_or(0, |(_, vocab)| vocab.len());
+                o.head_share * vocab as f64 / o.vocab as f64 + (1.0 - o.head_share) / n as f64
+            }
+        };
+        let head = rows.iter().map(|r| share(r.readout)).fold(0.0, f64::max);
         let layer = (1.0 - self.options.head_share) / n as f64;
         touched * layer + head + self.options.row_share * (rows.len() as f64 - 1.0)
     }
@@ -207,7 +234,16 @@ impl FakeTarget {
         if row.plan.n_layers() != o.n_layers {
             return Err(bad(row, "its plan is for another number of layers"));
         }
-        Ok(())
+        match row.readout {
+            Readout::ExitHead if self.exit_head.as_ref().is_none_or(|head| head.plan != row.plan) => {
+                Err(bad(row, "its plan is not that of an exit head"))
+            }
+            Readout::DraftVocab if self.draft_vocab.is_none() => Err(bad(row, "there is no draft vocabulary")),
+            Readout::Nothing | Readout::Head | Readout::DraftVocab if row.plan.cost_layers() == 0 => {
+                Err(bad(row, "its plan runs no layer"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes pages for the rows of each sequence, all or none.
@@ -401,6 +437,14 @@ impl Backend for FakeTarget {
         Ok(())
     }
 
+    fn draft_vocab(&self) -> Option<&Arc<[TokenId]>> {
+        self.draft_vocab.as_ref()
+    }
+
+    fn exit_head(&self) -> Option<&ExitHeadInfo> {
+        self.exit_head.as_ref()
+    }
+
     fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
         out.clear();
         for row in rows {
@@ -430,7 +474,7 @@ impl Backend for FakeTarget {
             }
         }
         self.take_pages(rows)?;
-        for row in rows.iter().filter(|r| r.logits) {
+        for row in rows.iter().filter(|r| r.readout != Readout::Nothing) {
             let chain = &touched[&row.seq].chain;
             let tokens: Vec<TokenId> = chain[..=row.pos].iter().map(|p| p.token).collect();
             let draft = Some(&row.plan).filter(|p| !p.is_full());
@@ -440,7 +484,15 @@ impl Backend for FakeTarget {
             {
                 logits[self.options.vocab / 2] = *value;
             }
-            out.push(&logits);
+            let vocab = match row.readout {
+                Readout::Nothing | Readout::Head => None,
+                Readout::DraftVocab => self.draft_vocab.as_deref(),
+                Readout::ExitHead => self.exit_head.as_ref().map(|head| &*head.vocab),
+            };
+            match vocab {
+                None => out.push(&logits),
+                Some(vocab) => out.push(&vocab.iter().map(|token| logits[*token as usize]).collect::<Vec<f32>>()),
+            }
         }
         for (seq, mut sequence) in touched {
             let own = &mut self.sequences[seq.0 as usize];
@@ -459,11 +511,20 @@ mod tests {
     use super::*;
 
     fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan) -> Row {
-        Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: !plan.is_full(), logits: true }
+        Row {
+            seq,
+            pos,
+            token,
+            enter: Enter::Token,
+            plan: plan.clone(),
+            keep: !plan.is_full(),
+            readout: Readout::Head,
+            exit_kv: false,
+        }
     }
 
     fn refused(target: &mut FakeTarget, rows: &[Row]) -> &'static str {
-        match target.step(rows, &mut StepOutput::new(40)) {
+        match target.step(rows, &mut StepOutput::default()) {
             Err(BackendError::BadRow { why, .. }) => why,
             other => panic!("not refused as a bad row: {other:?}"),
         }
@@ -474,7 +535,7 @@ mod tests {
         let mut target = FakeTarget::new(FakeOptions::default());
         let (full, exit) = (LayerPlan::full(8), LayerPlan::exit(8, 4).expect("valid"));
         let seq = target.create();
-        let mut out = StepOutput::new(40);
+        let mut out = StepOutput::default();
         assert_eq!(refused(&mut target, &[row(seq, 1, 5, &full)]), "positions before it hold nothing");
         target.step(&[row(seq, 0, 5, &full)], &mut out).expect("fits");
         target.set_len(seq, 1).expect("computed");
@@ -501,7 +562,7 @@ mod tests {
         let mut target = FakeTarget::new(FakeOptions::default());
         let (full, skip) = (LayerPlan::full(8), LayerPlan::skip_middle(8, 2, 5).expect("valid"));
         let seq = target.create();
-        let mut out = StepOutput::new(40);
+        let mut out = StepOutput::default();
         target.step(&[row(seq, 0, 5, &full)], &mut out).expect("fits");
         target.set_len(seq, 1).expect("computed");
         target.step(&[row(seq, 1, 6, &skip)], &mut out).expect("a draft row");
@@ -519,7 +580,7 @@ mod tests {
         let full = LayerPlan::full(8);
         let seq = target.create();
         let rows: Vec<Row> = (0..4).map(|pos| row(seq, pos, 1, &full)).collect();
-        let mut out = StepOutput::new(40);
+        let mut out = StepOutput::default();
         target.step(&rows, &mut out).expect("four positions fit two pages");
         assert_eq!(target.free_pages(), 0);
         target.set_len(seq, 2).expect("computed");

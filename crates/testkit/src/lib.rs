@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
+mod exit_head;
 pub mod fake_target;
 mod folder;
 mod gguf;
@@ -13,6 +14,7 @@ mod random;
 mod tiny;
 mod vocab;
 
+pub use exit_head::TinyExitHead;
 pub use folder::{FolderBuilder, FolderTensor};
 pub use gguf::{GgufBuilder, GgufBytes, GgufTensor, Value};
 pub use random::Random;

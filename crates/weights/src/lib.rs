@@ -13,6 +13,7 @@
 mod checkpoint;
 mod cursor;
 mod error;
+mod fingerprint;
 mod folder;
 mod gguf;
 mod json;

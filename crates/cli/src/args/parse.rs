@@ -4,13 +4,21 @@ use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
-use selfspec_engine::{DraftLen, MAX_DRAFT};
+use selfspec_engine::{DraftLen, ExitHeadSource, MAX_DRAFT};
 
 /// A floating-point number, which must pass `ok`.
 fn number(s: &str, ok: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {
     match f32::from_str(s.trim()) {
         Ok(v) if v.is_finite() && ok(v) => Ok(v),
         _ => Err(format!("expected {expected}")),
+    }
+}
+
+pub(crate) fn exit_head(s: &str) -> Result<ExitHeadSource, String> {
+    match s {
+        "" => Err("expected a file, or off".to_owned()),
+        "off" => Ok(ExitHeadSource::Off),
+        file => Ok(ExitHeadSource::File(file.into())),
     }
 }
 

@@ -4,7 +4,8 @@ mod report;
 mod speculation;
 
 use selfspec_engine::{
-    DrafterChoice, Engine, LayerPlan, MeasureOptions, Measurements, Prompt, Request, SpeculationParams,
+    DraftPath, DrafterChoice, Engine, LayerPlan, MeasureOptions, Measurements, Prompt, Readout, Request,
+    SpeculationParams,
 };
 
 use crate::args::{BenchArgs, Format};
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let speculation = match args.no_speculation {
         true => Vec::new(),
         false => {
-            let contenders = contenders(args, &exits, engine.n_layers());
+            let contenders = contenders(args, &exits, engine.n_layers(), engine.exit_head().is_some());
             speculation::run(&engine, &prompts, style, &contenders, args, ui)?
         }
     };
@@ -58,6 +59,11 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
         Format::Json => output::print_json(&report.json()),
         Format::Csv => Ok(output::print(&report.csv())?),
     }
+}
+
+/// Drafts on a plan with the model's own head.
+fn head_path(plan: &LayerPlan) -> DraftPath {
+    DraftPath { plan: plan.clone(), readout: Readout::Head }
 }
 
 /// An exit layer with its plan.
@@ -89,7 +95,7 @@ fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow
         let options = MeasureOptions {
             context: *context,
             rows: if i == 0 { (1..=ROWS).collect() } else { FEW_ROWS.to_vec() },
-            plans: exits.iter().map(|(_, plan)| plan.clone()).collect(),
+            paths: exits.iter().map(|(_, plan)| head_path(plan)).collect(),
             repetitions: args.repetitions.saturating_mul(5),
             prefill: if i == 0 { PREFILL.min(engine.context()) } else { 0 },
             profile: args.profile,
@@ -118,13 +124,18 @@ fn plain_speed(engine: &Engine, repetitions: usize, ui: &Ui) -> anyhow::Result<f
     Ok(speculation::median(&mut speeds))
 }
 
-/// The ways of drafting that are compared: layer skip at the first exit in the deeper half, prompt lookup, auto.
-fn contenders(args: &BenchArgs, exits: &[Exit], n_layers: usize) -> Vec<Contender> {
+/// The ways of drafting that are compared: layer skip at the first exit in the deeper half, the exit head if there is one,
+/// prompt lookup, auto.
+fn contenders(args: &BenchArgs, exits: &[Exit], n_layers: usize, exit_head: bool) -> Vec<Contender> {
     let always = |drafter| SpeculationParams { drafter, always: true, ..SpeculationParams::default() };
     let mut contenders = Vec::new();
     if let Some((exit, plan)) = exits.iter().find(|(exit, _)| 2 * exit > n_layers).or(exits.last()) {
         let params = SpeculationParams { draft_len: args.draft_len, ..always(DrafterChoice::LayerSkip(plan.clone())) };
         contenders.push(Contender { name: "layer-skip", exit_layer: Some(*exit), params });
+    }
+    if exit_head {
+        let params = always(DrafterChoice::ExitHead);
+        contenders.push(Contender { name: "exit-head", exit_layer: None, params });
     }
     let lookup = always(DrafterChoice::PromptLookup);
     contenders.push(Contender { name: "prompt-lookup", exit_layer: None, params: lookup });

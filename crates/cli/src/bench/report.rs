@@ -3,7 +3,7 @@
 use selfspec_engine::{DraftLen, Engine, KvType, Measurements, Part, PartSeconds};
 use serde_json::{Map, Value, json};
 
-use super::{Exit, SpeculationResult};
+use super::{Exit, SpeculationResult, head_path};
 
 /// All figures of a run.
 #[derive(Debug)]
@@ -253,7 +253,7 @@ fn passes(measured: &Measurements) -> Vec<(usize, f64, f64)> {
 }
 
 fn drafts(measured: &Measurements, exits: &[Exit]) -> Vec<(usize, f64)> {
-    exits.iter().filter_map(|(exit, plan)| Some((*exit, measured.c(plan)?))).collect()
+    exits.iter().filter_map(|(exit, plan)| Some((*exit, measured.c(&head_path(plan))?))).collect()
 }
 
 fn profile(engine: &Engine, measured: &Measurements) -> Vec<Profile> {

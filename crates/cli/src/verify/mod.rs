@@ -31,7 +31,7 @@ const FEWEST: usize = 64;
 pub(crate) fn run(args: &VerifyArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), args.limit)?;
     let threads = plain_threads(&args.threads);
-    let loaded = model::load(&args.model.model, Some(threads), ui)?;
+    let loaded = model::load(&args.model.model, Some(threads), &args.heads, ui)?;
     let style = Style::of(args.raw, loaded.info());
     let isas = if args.isa.is_empty() { vec![Isa::detect()?] } else { unique(&args.isa) };
     let axes = Axes {

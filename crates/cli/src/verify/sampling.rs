@@ -13,8 +13,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use selfspec_engine::exactness::{Drafting, Exactness, Trial, distribution};
 use selfspec_engine::{
-    Backend, BackendError, Engine, EngineOptions, Enter, KvType, LayerPlan, Loaded, Row, SamplingParams, SeqId,
-    StepOutput, TokenId,
+    Backend, BackendError, Engine, EngineOptions, Enter, KvType, LayerPlan, Loaded, Readout, Row, SamplingParams,
+    SeqId, StepOutput, TokenId,
 };
 
 use super::setting::Drafter;
@@ -303,7 +303,7 @@ impl<'b> Source<'b> {
     fn new(backend: &'b mut dyn Backend, prompt: &[TokenId]) -> Result<Self, BackendError> {
         let (last, before) = prompt.split_last().expect("the engine gives an empty prompt a BOS");
         let seq = backend.create();
-        let out = StepOutput::new(backend.vocab());
+        let out = StepOutput::default();
         let mut source = Source { backend, seq, last: *last, committed: before.len(), out };
         let full = LayerPlan::full(source.backend.n_layers());
         let rows: Vec<Row> =
@@ -316,7 +316,9 @@ impl<'b> Source<'b> {
     }
 
     fn token_row(&self, pos: usize, token: TokenId, plan: &LayerPlan, logits: bool) -> Row {
-        Row { seq: self.seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, logits }
+        let readout = if logits { Readout::Head } else { Readout::Nothing };
+        let (enter, plan) = (Enter::Token, plan.clone());
+        Row { seq: self.seq, pos, token, enter, plan, keep: false, readout, exit_kv: false }
     }
 
     /// Logits of `plan` after the prompt and `before`.

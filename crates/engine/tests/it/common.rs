@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use selfspec_engine::{
     Backend, BackendError, DraftLen, DrafterChoice, Engine, EngineOptions, Event, Generation, LayerPlan, Prompt,
-    Request, Row, SeqId, SpeculationParams, StepOutput, Summary, TokenEvent, TokenId, Tokenizer,
+    Readout, Request, Row, SeqId, SpeculationParams, StepOutput, Summary, TokenEvent, TokenId, Tokenizer,
 };
 use selfspec_testkit::Vocab;
 use selfspec_text::GgufVocab;
@@ -122,7 +122,7 @@ impl Backend for Scripted {
                 return Err(BackendError::BadRow { seq: row.seq, pos, why: "a gap, or committed" });
             }
             lens.1 = lens.1.max(pos + 1);
-            if row.logits {
+            if row.readout != Readout::Nothing {
                 let mut logits = vec![0.0; self.vocab];
                 let said = self.script[pos.min(self.script.len() - 1)];
                 let wrong = !row.plan.is_full() && pos % 5 == 2;
@@ -256,11 +256,11 @@ impl<B: Backend> Backend for Faulty<B> {
             return Err(bad.map_or(full, |row| BackendError::BadRow { seq: row.seq, pos: row.pos, why }));
         }
         self.nan.extend(rows.iter().filter(|r| r.token == NAN).map(|r| r.seq));
-        let mut sound = StepOutput::new(self.vocab());
+        let mut sound = StepOutput::default();
         self.inner.step(rows, &mut sound)?;
         out.clear();
         out.layer_rows = sound.layer_rows;
-        for (i, row) in rows.iter().filter(|r| r.logits).enumerate() {
+        for (i, row) in rows.iter().filter(|r| r.readout != Readout::Nothing).enumerate() {
             let mut logits = sound.logits(i).to_vec();
             // Only prompts hold the tokens that mean a fault.
             logits[NAN as usize] = -1e9;

@@ -5,13 +5,17 @@ use std::path::Path;
 use crate::common::*;
 use selfspec_engine::measure::{pass_times, prefill_rows_s};
 use selfspec_engine::{
-    DrafterChoice, Engine, EngineError, EngineOptions, Enter, KvType, LayerPlan, Loaded, MeasureOptions, Message,
-    ModelInfo, Part, Prompt, Request, Row, SpeculationParams, StepOutput,
+    DraftPath, DrafterChoice, Engine, EngineError, EngineOptions, Enter, KvType, LayerPlan, Loaded, MeasureOptions,
+    Message, ModelInfo, Part, Prompt, Readout, Request, Row, SpeculationParams, StepOutput,
 };
 use selfspec_testkit::{Family, TinyModel};
 
 fn options() -> EngineOptions {
     EngineOptions { threads: Some(2), ..EngineOptions::default() }
+}
+
+fn head_path(plan: &LayerPlan) -> DraftPath {
+    DraftPath { plan: plan.clone(), readout: Readout::Head }
 }
 
 fn chat() -> Prompt {
@@ -139,8 +143,17 @@ fn a_backend_is_made_anew_after_a_panic_and_loses_no_page() {
     let spoil = |backend: &mut dyn selfspec_engine::Backend| {
         let seq = backend.create();
         let plan = LayerPlan::full(backend.n_layers());
-        let row = Row { seq, pos: 0, token: 1, enter: Enter::Token, plan, keep: false, logits: false };
-        backend.step(&[row], &mut StepOutput::new(backend.vocab())).expect("a sound row");
+        let row = Row {
+            seq,
+            pos: 0,
+            token: 1,
+            enter: Enter::Token,
+            plan,
+            keep: false,
+            readout: Readout::Nothing,
+            exit_kv: false,
+        };
+        backend.step(&[row], &mut StepOutput::default()).expect("a sound row");
         assert!(backend.free_pages() < backend.total_pages());
         panic!("with a page in hand");
     };
@@ -270,7 +283,7 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
     let measure = MeasureOptions {
         context: 40,
         rows: vec![1, 2, 5],
-        plans: vec![plan.clone(), full.clone()],
+        paths: [&plan, &full].map(head_path).to_vec(),
         repetitions: 3,
         prefill: 50,
         prefill_chunk: 16,
@@ -286,8 +299,8 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
     assert_eq!(got.passes.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 2, 5]);
     assert!(got.passes.iter().all(|p| p.1 > 0.0) && got.drafts.iter().all(|d| d.1 > 0.0));
     assert_eq!(got.b(1), Some(1.0));
-    assert_eq!((got.b(3), got.c(&LayerPlan::exit(4, 2).expect("a plan"))), (None, None));
-    assert!(got.c(&plan).expect("measured") > 0.0 && got.prefill_rows_s.expect("measured") > 0.0);
+    assert_eq!((got.b(3), got.c(&head_path(&LayerPlan::exit(4, 2).expect("a plan")))), (None, None));
+    assert!(got.c(&head_path(&plan)).expect("measured") > 0.0 && got.prefill_rows_s.expect("measured") > 0.0);
     assert!(got.read_bytes_s.expect("measured") > 0.0 && got.bound_share().expect("all there") > 0.0);
     let loaded = engine.loaded().expect("opened on a model");
     let kv = |layers: u64| layers * 40 * engine.info().kv_bytes_per_position(kv_type) as u64 / 4;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
-use selfspec_model::{Backend, BackendError, CpuBackend, CpuOptions, Enter, LayerPlan, Model, ModelError, Row, SeqId};
+use selfspec_model::{
+    Backend, BackendError, CpuBackend, CpuOptions, Enter, LayerPlan, Model, ModelError, Readout, Row, SeqId,
+};
 use selfspec_model::{StepOutput, TokenId};
 use selfspec_testkit::GgufBuilder;
 use selfspec_weights::Checkpoint;
@@ -33,7 +35,16 @@ pub(crate) fn backend_of(kv_type: KvType, model: &Arc<Model>, isa: Isa, threads:
 
 /// A row of the full plan with logits.
 pub(crate) fn plain(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan) -> Row {
-    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, logits: true }
+    Row {
+        seq,
+        pos,
+        token,
+        enter: Enter::Token,
+        plan: plan.clone(),
+        keep: false,
+        readout: Readout::Head,
+        exit_kv: false,
+    }
 }
 
 /// Logits of rows as bits, so that equality is equality of bits. Shape: (row, vocab).

@@ -1,10 +1,10 @@
 //! Runs sequences on the fake target, as an engine would.
 #![allow(dead_code, unreachable_pub, reason = "a part of each test")]
 
-use selfspec_model::{Backend, LayerPlan, Row, StepOutput, TokenId};
+use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_spec::{
     Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
-    SpecStats, SpeculationParams, TokenLogprob,
+    SpecStats, SpeculationParams, Target, TokenLogprob,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
@@ -48,7 +48,7 @@ pub struct Live {
 
 impl Runner {
     pub fn new(options: FakeOptions) -> Self {
-        let out = StepOutput::new(options.vocab);
+        let out = StepOutput::default();
         Runner {
             target: FakeTarget::new(options),
             costs: CostModel::new(),
@@ -61,8 +61,7 @@ impl Runner {
 
     pub fn start(&mut self, params: SequenceParams) -> Live {
         let seq = self.target.create();
-        let (n, vocab, context) = (self.target.n_layers(), self.target.vocab(), self.target.context());
-        let sequence = Sequence::new(seq, params, n, vocab, context).expect("valid parameters");
+        let sequence = Sequence::new(seq, params, &Target::of(&self.target)).expect("valid parameters");
         let output = Output {
             tokens: Vec::new(),
             logprobs: Vec::new(),
@@ -85,17 +84,18 @@ impl Runner {
             l.sequence.rows(chunk, &self.costs, again);
             assert_eq!(format!("{:?}", &self.rows[from..]), format!("{again:?}"), "asking again gives the same rows");
             l.first = wanted;
-            wanted += self.rows[from..].iter().filter(|r| r.logits).count();
+            wanted += self.rows[from..].iter().filter(|r| r.readout != Readout::Nothing).count();
         }
         if self.rows.is_empty() {
             return false;
         }
         self.target.step(&self.rows, &mut self.out).expect("the rows keep the contract");
         let exact = self.rows.iter().find(|r| !r.plan.is_full()).map_or(0, |r| r.plan.exact_prefix());
-        let prefix = live.iter().find_map(|l| l.sequence.stats().plan.as_ref()).map_or(exact, |p| p.exact_prefix());
+        let prefix =
+            live.iter().find_map(|l| l.sequence.stats().path.as_ref()).map_or(exact, |p| p.plan.exact_prefix());
         let seconds = self.target.seconds(&self.rows, prefix);
         self.costs.record(&self.rows, seconds);
-        if self.rows.iter().all(|r| r.logits) {
+        if self.rows.iter().all(|r| r.readout != Readout::Nothing) {
             self.seconds += seconds; // decoding only
         }
         self.steps += 1;

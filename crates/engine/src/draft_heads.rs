@@ -1,0 +1,73 @@
+//! What drafts have of their own, beside the model: an exit head, and a draft vocabulary.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use selfspec_kernels::Team;
+use selfspec_model::{DraftHeads, DraftVocab, ExitHead, Model, TokenId};
+
+use crate::error::EngineError;
+
+/// Exit heads that are part of this program, by the fingerprint of their model.
+const BUILT_IN: &[(&str, &[u8])] = &[];
+
+/// Which exit head a model is loaded with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ExitHeadSource {
+    /// The one that this program brings for the model, if it does.
+    #[default]
+    BuiltIn,
+    /// None.
+    Off,
+    /// The one of a file, which must be the model's.
+    File(PathBuf),
+}
+
+/// What drafts are given beside the model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DraftSetup {
+    /// The exit head.
+    pub exit_head: ExitHeadSource,
+    /// Tokens that layer skip is held to, ascending; empty: all.
+    pub vocab: Vec<TokenId>,
+}
+
+impl DraftSetup {
+    /// Neither an exit head nor a draft vocabulary.
+    pub fn none() -> Self {
+        DraftSetup { exit_head: ExitHeadSource::Off, vocab: Vec::new() }
+    }
+
+    pub(crate) fn read(
+        &self,
+        model: &Model,
+        name: &str,
+        fingerprint: &str,
+        team: &Team,
+    ) -> Result<DraftHeads, EngineError> {
+        let read = |path: &Path, bytes: &[u8]| {
+            let head = ExitHead::read(bytes, model, name, fingerprint, team);
+            head.map(Arc::new).map_err(|source| EngineError::ExitHead { path: path.to_owned(), source })
+        };
+        let exit = match &self.exit_head {
+            ExitHeadSource::Off => None,
+            ExitHeadSource::BuiltIn => {
+                let found = BUILT_IN.iter().find(|(of, _)| *of == fingerprint);
+                found.map(|(_, bytes)| read(Path::new("the built-in exit head"), bytes)).transpose()?
+            }
+            ExitHeadSource::File(path) => {
+                let bytes = std::fs::read(path).map_err(|source| EngineError::Io { path: path.clone(), source })?;
+                Some(read(path, &bytes)?)
+            }
+        };
+        let vocab = match &self.vocab[..] {
+            [] => None,
+            ids => {
+                let vocab = DraftVocab::new(model, ids.to_vec(), team);
+                let why = |e| EngineError::InvalidRequest { field: "draft_vocab", why: format!("{e}") };
+                Some(Arc::new(vocab.map_err(why)?))
+            }
+        };
+        Ok(DraftHeads { vocab, exit })
+    }
+}

@@ -1,0 +1,48 @@
+//! Drafting with the model itself: on some of its layers with its own norm and head, or on its first layers with an exit head.
+
+use std::sync::Arc;
+
+use selfspec_model::{Readout, TokenId};
+
+use crate::drafter::Drafter;
+use crate::history::History;
+use crate::noise::Place;
+use crate::path::DraftPath;
+use crate::sampler::{Draft, DraftRow, Sampler};
+use crate::stats::DrafterKind;
+
+/// Drafts with rows of the model: layer skip, or an exit head.
+#[derive(Debug)]
+pub struct ModelDrafter {
+    path: DraftPath,
+    vocab: Option<Arc<[TokenId]>>, // the tokens of its logits; None: all
+    min_confidence: f32,
+}
+
+impl ModelDrafter {
+    /// Drafts on `path`, whose logits are those of the tokens `vocab`, or of all; stops before a token whose row is less sure than `min_confidence`.
+    pub fn new(path: DraftPath, vocab: Option<Arc<[TokenId]>>, min_confidence: f32) -> Self {
+        ModelDrafter { path, vocab, min_confidence }
+    }
+}
+
+impl Drafter for ModelDrafter {
+    fn kind(&self) -> DrafterKind {
+        if self.path.readout == Readout::ExitHead { DrafterKind::ExitHead } else { DrafterKind::LayerSkip }
+    }
+
+    fn path(&self) -> Option<&DraftPath> {
+        Some(&self.path)
+    }
+
+    fn offer(&mut self, _: &[TokenId]) -> Option<usize> {
+        Some(0)
+    }
+
+    fn copy(&mut self, _: &[TokenId], _: usize, _: &mut Vec<Draft>) {}
+
+    fn read(&mut self, logits: &[f32], sampler: &mut Sampler, history: &History, at: Place) -> Option<Draft> {
+        let row = DraftRow { logits, tokens: self.vocab.as_deref() };
+        sampler.draft(row, history, at, self.min_confidence)
+    }
+}

@@ -1,0 +1,30 @@
+//! How a drafted row runs through the model.
+
+use std::fmt;
+
+use selfspec_model::{LayerPlan, Readout};
+
+/// The layers that a draft's rows run, and what reads their logits. It tells ways to draft apart wherever costs and acceptance are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DraftPath {
+    /// The layers.
+    pub plan: LayerPlan,
+    /// What reads the logits.
+    pub readout: Readout,
+}
+
+/// `layers 0..12`, `layers 0..12 and the draft vocabulary`, `layers 0..4 and the exit head`.
+impl fmt::Display for DraftPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layers = self.plan.cost_layers() > 0;
+        if layers {
+            write!(f, "layers {}", self.plan)?;
+        }
+        match self.readout {
+            Readout::Nothing | Readout::Head => Ok(()),
+            Readout::DraftVocab => f.write_str(" and the draft vocabulary"),
+            Readout::ExitHead if layers => f.write_str(" and the exit head"),
+            Readout::ExitHead => f.write_str("the exit head"),
+        }
+    }
+}
