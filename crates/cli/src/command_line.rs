@@ -36,6 +36,9 @@ const SPECULATIVE: &[&str] =
 /// Of these, the ones that mean nothing to prompt lookup.
 const OF_LAYERS: &[&str] = &["exit_layer", "skip_layers", "min_confidence"];
 
+/// Flags that name layers to draft with.
+const OF_PLANS: &[&str] = &["exit_layer", "skip_layers"];
+
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) struct CommandLine {
@@ -219,6 +222,7 @@ fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
     let (spec, useless) = match matches.try_get_one::<Spec>("spec") {
         Ok(Some(Spec::Off)) => ("off", SPECULATIVE),
         Ok(Some(Spec::PromptLookup)) => ("prompt-lookup", OF_LAYERS),
+        Ok(Some(Spec::ExitHead)) => ("exit-head", OF_PLANS),
         _ => return pairs,
     };
     if let Some(other) = given("spec").map(|g| Given { value: spec, ..g }) {

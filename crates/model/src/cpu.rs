@@ -253,7 +253,7 @@ impl Backend for CpuBackend {
     fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
         let sequence = self.sequences.get_mut(seq.0 as usize).and_then(Option::as_mut);
         let sequence = sequence.ok_or(BackendError::UnknownSequence(seq))?;
-        sequence.set_len(seq, len, self.model.config.dim)?;
+        sequence.set_len(seq, len)?;
         let needed = len.div_ceil(PAGE_POSITIONS);
         for page in sequence.pages.drain(needed.min(sequence.pages.len())..) {
             self.pages.release(page);

@@ -1,8 +1,8 @@
 //! An exit head in memory: a small trained layer on a shallow layer of a frozen model.
 //!
-//! It predicts what the whole model will, from the hidden state after the first layers and, if it is fused, from the final hidden state of
-//! the position before, which the last verification computed anyway (compare EAGLE, Li et al. 2024, and LayerSkip, Elhoushi et al. 2024).
-//! The model itself is not touched by it.
+//! It predicts what the whole model will, from the hidden state after the first layers (or the embedding) and from *features*: hidden states of the
+//! position before, which the last verification computed anyway (compare EAGLE-3, Li et al. 2025, and LayerSkip, Elhoushi et al. 2024). At
+//! drafted positions, where the model has not run, the head's own state stands for them. The model itself is not touched by it.
 
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
@@ -25,12 +25,14 @@ pub struct ExitHead {
     pub(crate) vocab: DraftVocab,
 }
 
-/// What joins the two inputs of a fused head.
+/// What joins the exit's state and the features to one input.
 #[derive(Debug)]
 pub(crate) struct Fuse {
-    pub(crate) exit_norm: Vec<f32>,    // (dim)
-    pub(crate) feature_norm: Vec<f32>, // (dim)
-    pub(crate) weight: PanelMatrix,    // (dim, 2 dim): of the exit's state, then of the feature
+    pub(crate) exit_norm: Vec<f32>,              // (dim)
+    pub(crate) features: Vec<(usize, Vec<f32>)>, // (feature): layers of the model that it has passed, and its norm (dim)
+    pub(crate) weight: PanelMatrix, // (dim, dim + features * dim): of the exit's state, then of the features
+    pub(crate) guess_norm: Vec<f32>, // (dim)
+    pub(crate) guess_weight: PanelMatrix, // (dim, 2 dim): of the exit's state, then of the head's own state before
 }
 
 /// Why an exit head cannot be used.
@@ -61,6 +63,14 @@ pub enum ExitHeadError {
     ExitLayer {
         /// Layers below the head.
         exit: usize,
+        /// Layers of the model.
+        n_layers: usize,
+    },
+    /// The card and the model contradict each other.
+    #[error("it reads the state after {layer} layers, the model has {n_layers}")]
+    Feature {
+        /// Layers that the state has passed.
+        layer: usize,
         /// Layers of the model.
         n_layers: usize,
     },
@@ -113,11 +123,19 @@ impl ExitHead {
         }
         let file = SafeTensors::deserialize(bytes).map_err(|e| ExitHeadError::Format(e.to_string()))?;
         let tensors = Tensors { file, team };
-        let fuse = card.fused.then(|| {
+        if let Some(layer) = card.features.iter().find(|l| **l > c.n_layers) {
+            return Err(ExitHeadError::Feature { layer: *layer, n_layers: c.n_layers });
+        }
+        let fuse = (!card.features.is_empty()).then(|| {
+            let n = card.features.len();
+            let norms = tensors.vector("feature_norm.weight", n * c.dim)?;
+            let norms = norms.chunks_exact(c.dim).map(<[f32]>::to_vec);
             Ok::<_, ExitHeadError>(Fuse {
                 exit_norm: tensors.vector("exit_norm.weight", c.dim)?,
-                feature_norm: tensors.vector("feature_norm.weight", c.dim)?,
-                weight: tensors.matrix("fuse.weight", c.dim, 2 * c.dim)?,
+                features: card.features.iter().copied().zip(norms).collect(),
+                weight: tensors.matrix("fuse.weight", c.dim, (1 + n) * c.dim)?,
+                guess_norm: tensors.vector("guess_norm.weight", c.dim)?,
+                guess_weight: tensors.matrix("fuse_guess.weight", c.dim, 2 * c.dim)?,
             })
         });
         let vocab = DraftVocab::new(model, tensors.ids("draft_vocab")?, team)?;
@@ -144,6 +162,12 @@ impl ExitHead {
     /// Memory of its weights, the copied rows of the model's head included, in bytes.
     pub fn size_bytes(&self) -> usize {
         self.layer.bytes() + self.vocab.size_bytes() + self.fuse.as_ref().map_or(0, Fuse::bytes)
+    }
+
+    /// The numbers of layers after which the model's hidden states are read: the exit, then the features.
+    pub(crate) fn taps(&self) -> impl Iterator<Item = usize> {
+        let features = self.fuse.iter().flat_map(|fuse| &fuse.features);
+        std::iter::once(self.exit).chain(features.map(|(layers, _)| *layers))
     }
 
     pub(crate) fn info(&self, n_layers: usize) -> ExitHeadInfo {

@@ -18,8 +18,8 @@ pub struct ExitHeadCard {
     pub model_fingerprint: String,
     /// Layers of the model below the head.
     pub exit_layer: usize,
-    /// Whether it also reads the final hidden state of the position before.
-    pub fused: bool,
+    /// Its features: it also reads the hidden states of the position before after these numbers of layers.
+    pub features: Vec<usize>,
     /// Width of its feed-forward part; 0 where it has attention only.
     pub ffn_dim: usize,
     /// Tokens that it can propose.

@@ -1,9 +1,9 @@
 //! The exit head's part of a step.
 //!
-//! At position p the head reads e, the hidden state after the layers below it, and, if it is fused, F, the final hidden state of position
-//! p - 1: what the last verification computed there, or at drafted positions the head's own state in its place. Its one layer
-//! attends to K and V of its own, which lie in the cache after those of the model's layers. Rows of the full plan write them from
-//! exact states as they pass, so that every committed position has them whatever was drafted, or was not.
+//! At position p the head reads the hidden state after the layers below it, and its features: hidden states of position p - 1, which the last
+//! verification computed, or at drafted positions the head's own state in their place. The states that it reads of a row are the row's **taps**. Its one
+//! layer attends to K and V of its own, which lie in the cache after those of the model's layers. Rows of the full plan write them
+//! from exact states as they pass, so that every committed position has them whatever was drafted, or was not.
 
 use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
 
@@ -11,6 +11,7 @@ use crate::backend::{Enter, Readout, Row};
 use crate::exit_head::{ExitHead, Fuse};
 use crate::forward::{Pass, grow, live};
 use crate::profile::Part;
+use crate::sequence::Sequence;
 
 /// What a row does for the exit head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,21 +31,26 @@ fn work(row: &Row) -> Option<Work> {
 }
 
 impl Pass<'_> {
-    /// Takes note of the states after `layers` layers, if those are what the exit head reads.
-    pub(crate) fn reach_exit(&mut self, rows: &[Row], layers: usize) {
-        if self.heads.exit.as_ref().is_none_or(|head| head.exit != layers) {
-            return;
+    /// Takes the taps of rows that enter from a kept state, as far as the drafting row had come.
+    pub(crate) fn enter_taps(&mut self, rows: &[Row]) {
+        let Some(head) = &self.heads.exit else { return };
+        let width = head.taps().count() * self.model.config.dim;
+        let s = &mut *self.scratch;
+        grow(&mut s.taps, rows.len() * width);
+        for (row, taps) in rows.iter().zip(s.taps.chunks_exact_mut(width)).filter(|(row, _)| row.enter == Enter::Kept) {
+            let sequence = live(self.sequences, row);
+            let kept = sequence.kept(row.pos).expect("checked when the row was admitted");
+            taps.copy_from_slice(&sequence.taps[kept.slot * width..][..width]);
         }
-        let (dim, s) = (self.model.config.dim, &mut *self.scratch);
-        grow(&mut s.exits, rows.len() * dim);
-        s.exits[..rows.len() * dim].copy_from_slice(&s.hidden[..rows.len() * dim]);
-        for (row, exit) in rows.iter().zip(s.exits.chunks_exact_mut(dim)) {
-            if row.enter == Enter::Kept {
-                let sequence = live(self.sequences, row);
-                let kept = sequence.kept(row.pos).expect("checked when the row was admitted");
-                if kept.layers > layers {
-                    exit.copy_from_slice(&sequence.exits[kept.slot * dim..][..dim]);
-                }
+    }
+
+    /// Takes the taps that are reached after `layers` layers.
+    pub(crate) fn reach_taps(&mut self, rows: &[Row], layers: usize) {
+        let Some(head) = &self.heads.exit else { return };
+        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
+        for (tap, _) in head.taps().enumerate().filter(|(_, l)| *l == layers) {
+            for i in (0..rows.len()).filter(|i| s.first_layer[*i] <= layers) {
+                s.taps[(i * n + tap) * dim..][..dim].copy_from_slice(&s.hidden[i * dim..][..dim]);
             }
         }
     }
@@ -75,68 +81,82 @@ impl Pass<'_> {
 
     /// Fills the head's residual stream of the active rows.
     fn head_input(&mut self, head: &ExitHead, rows: &[Row], wanted: Work) {
-        let (dim, s) = (self.model.config.dim, &mut *self.scratch);
+        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
         grow(&mut s.head_hidden, rows.len() * dim);
         let Some(fuse) = &head.fuse else {
             for i in &s.active {
-                s.head_hidden[i * dim..][..dim].copy_from_slice(&s.exits[i * dim..][..dim]);
+                s.head_hidden[i * dim..][..dim].copy_from_slice(&s.taps[i * n * dim..][..dim]);
             }
             return;
         };
-        let eps = self.model.config.norm_eps;
-        let (n, m) = (2 * dim, s.active.len());
-        grow(&mut s.fused, m * n);
-        for (i, fused) in s.active.iter().zip(s.fused.chunks_exact_mut(n)) {
-            let row = &rows[*i];
-            let (exit, feature) = fused.split_at_mut(dim);
-            exit.copy_from_slice(&s.exits[i * dim..][..dim]);
-            rms_norm(exit, &fuse.exit_norm, eps);
-            let sequence = live(self.sequences, row);
-            let before = rows[..*i].last().filter(|b| wanted == Work::KeyValue && b.seq == row.seq);
-            let stored = |pos: usize| match wanted {
-                Work::Draft => sequence.guesses.at(pos, dim).or_else(|| sequence.finals.at(pos, dim)),
-                Work::KeyValue => sequence.finals.at(pos, dim),
-            };
-            let found = match (before, row.pos.checked_sub(1)) {
-                (Some(b), Some(pos)) if b.pos == pos && b.plan.is_full() => Some(&s.hidden[(i - 1) * dim..][..dim]),
-                (_, Some(pos)) => stored(pos),
-                (_, None) => None,
-            };
-            match found {
-                Some(found) => {
-                    feature.copy_from_slice(found);
-                    rms_norm(feature, &fuse.feature_norm, eps);
-                }
-                // The first position has none, and neither has one whose past came from elsewhere.
-                None => feature.fill(0.0),
+        // Rows whose position before was computed by the model, then rows whose position before was drafted.
+        for guessed in [false, true] {
+            let drafted = |row: &Row| guess(self.sequences, row, wanted).is_some();
+            let chosen: Vec<usize> = s.active.iter().copied().filter(|i| drafted(&rows[*i]) == guessed).collect();
+            if chosen.is_empty() {
+                continue;
             }
-        }
-        self.compute.load(&s.fused[..m * n], n, Inputs::of(&[&fuse.weight]), &mut s.input);
-        grow(&mut s.out, m * dim);
-        self.compute.matmul(&s.input, &mut [MatmulJob { w: &fuse.weight, out: &mut s.out[..m * dim] }]);
-        for (i, out) in s.active.iter().zip(s.out.chunks_exact(dim)) {
-            s.head_hidden[i * dim..][..dim].copy_from_slice(out);
+            let weight = if guessed { &fuse.guess_weight } else { &fuse.weight };
+            let width = weight.k();
+            grow(&mut s.fused, chosen.len() * width);
+            for (i, fused) in chosen.iter().zip(s.fused.chunks_exact_mut(width)) {
+                let (row, taps) = (&rows[*i], &s.taps);
+                let (exit, features) = fused.split_at_mut(dim);
+                exit.copy_from_slice(&taps[i * n * dim..][..dim]);
+                rms_norm(exit, &fuse.exit_norm, self.model.config.norm_eps);
+                let before = rows[..*i].last().filter(|b| wanted == Work::KeyValue && b.seq == row.seq);
+                let before = before.filter(|b| b.pos + 1 == row.pos && b.plan.is_full());
+                let found = match (guess(self.sequences, row, wanted), before) {
+                    (Some(guess), _) => Some(guess),
+                    (None, Some(_)) => Some(&taps[((i - 1) * n + 1) * dim..i * n * dim]),
+                    (None, None) => row.pos.checked_sub(1).and_then(|pos| live(self.sequences, row).features.at(pos)),
+                };
+                let Some(found) = found else {
+                    // The first position has none, and neither has one whose past came from elsewhere.
+                    features.fill(0.0);
+                    continue;
+                };
+                features.copy_from_slice(found);
+                for (j, feature) in features.chunks_exact_mut(dim).enumerate() {
+                    let norm = if guessed { &fuse.guess_norm } else { &fuse.features[j].1 };
+                    rms_norm(feature, norm, self.model.config.norm_eps);
+                }
+            }
+            let m = chosen.len();
+            self.compute.load(&s.fused[..m * width], width, Inputs::of(&[weight]), &mut s.input);
+            grow(&mut s.out, m * dim);
+            self.compute.matmul(&s.input, &mut [MatmulJob { w: weight, out: &mut s.out[..m * dim] }]);
+            for (i, out) in chosen.iter().zip(s.out.chunks_exact(dim)) {
+                s.head_hidden[i * dim..][..dim].copy_from_slice(out);
+            }
         }
         self.profiler.lap(Part::Enter);
     }
 
-    /// Keeps what the next positions read as their feature.
+    /// Keeps what the next positions read.
     fn keep_features(&mut self, rows: &[Row], wanted: Work) {
-        let (dim, s) = (self.model.config.dim, &mut *self.scratch);
+        let Some(head) = &self.heads.exit else { return };
+        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
         for i in &s.active {
             let row = &rows[*i];
             let Some(sequence) = self.sequences[row.seq.0 as usize].as_mut() else { continue };
             match wanted {
-                Work::KeyValue => sequence.finals.push(row.pos, &s.hidden[i * dim..][..dim]),
+                Work::KeyValue => sequence.features.push(row.pos, &s.taps[(i * n + 1) * dim..(i + 1) * n * dim]),
                 Work::Draft => sequence.guesses.push(row.pos, &s.head_hidden[i * dim..][..dim]),
             }
         }
     }
 }
 
+/// The head's own state at the position before, of a row that drafts after a draft.
+fn guess<'a>(sequences: &'a [Option<Sequence>], row: &Row, wanted: Work) -> Option<&'a [f32]> {
+    let pos = row.pos.checked_sub(1).filter(|_| wanted == Work::Draft)?;
+    live(sequences, row).guesses.at(pos)
+}
+
 impl Fuse {
     /// Bytes of its weights.
     pub(crate) fn bytes(&self) -> usize {
-        self.weight.size_bytes()
+        self.weight.size_bytes() + self.guess_weight.size_bytes()
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Scratch {
     pub(crate) hidden: Vec<f32>,        // (row, dim)
     pub(crate) active: Vec<usize>,      // (active row): index of its row
     was_active: Vec<usize>,             // `active` of the layer before
-    pub(crate) exits: Vec<f32>,         // (row, dim): states that the exit head reads
+    pub(crate) taps: Vec<f32>,          // (row, tap, dim): states that the exit head reads
     pub(crate) head_hidden: Vec<f32>,   // (row, dim): the exit head's residual stream
     pub(crate) fused: Vec<f32>,         // (active row, 2 dim)
     pub(crate) input: selfspec_kernels::Activations,
@@ -49,9 +49,10 @@ impl Pass<'_> {
         let mut layer_rows = 0;
         self.profiler.begin();
         self.enter(rows);
+        self.enter_taps(rows);
         self.scratch.was_active.clear();
         for l in 0..n_layers {
-            self.reach_exit(rows, l);
+            self.reach_taps(rows, l);
             self.keep(rows, l);
             out.pass_taps(l, &self.scratch.hidden[..rows.len() * dim], dim);
             let scratch = &mut *self.scratch;
@@ -65,6 +66,7 @@ impl Pass<'_> {
             self.set_positions(rows);
             self.layer(&self.model.layers[l], l, rows);
         }
+        self.reach_taps(rows, n_layers);
         self.keep(rows, n_layers);
         out.pass_taps(n_layers, &self.scratch.hidden[..rows.len() * dim], dim);
         self.profiler.lap(Part::Enter);
@@ -117,9 +119,10 @@ impl Pass<'_> {
             let Some(kept) = sequence.kept(row.pos) else { continue };
             grow(&mut sequence.states, (kept.slot + 1) * dim);
             sequence.states[kept.slot * dim..][..dim].copy_from_slice(&self.scratch.hidden[i * dim..][..dim]);
-            if self.heads.exit.as_ref().is_some_and(|head| head.exit < l) {
-                grow(&mut sequence.exits, (kept.slot + 1) * dim);
-                sequence.exits[kept.slot * dim..][..dim].copy_from_slice(&self.scratch.exits[i * dim..][..dim]);
+            if let Some(head) = &self.heads.exit {
+                let width = head.taps().count() * dim;
+                grow(&mut sequence.taps, (kept.slot + 1) * width);
+                sequence.taps[kept.slot * width..][..width].copy_from_slice(&self.scratch.taps[i * width..][..width]);
             }
         }
     }

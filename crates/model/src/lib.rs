@@ -8,6 +8,7 @@ pub mod config;
 pub mod plan;
 
 mod cpu;
+mod dense;
 mod draft_vocab;
 mod error;
 mod exit_head;
@@ -24,6 +25,7 @@ mod sequence;
 pub use backend::{Backend, BackendError, Enter, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
 pub use config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
 pub use cpu::{CpuBackend, CpuOptions, DraftHeads};
+pub use dense::{DenseLayer, Rotations};
 pub use draft_vocab::{DraftVocab, DraftVocabError};
 pub use error::ModelError;
 pub use exit_head::{ExitHead, ExitHeadError};

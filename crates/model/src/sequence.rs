@@ -25,39 +25,41 @@ pub(crate) struct Kept {
 #[derive(Debug, Default)]
 pub(crate) struct States {
     from: usize,
-    values: Vec<f32>, // (position - from, dim)
+    width: usize,
+    values: Vec<f32>, // (position - from, width)
 }
 
 impl States {
     /// Writes the state of `pos` and forgets those of later positions; a gap before it forgets the earlier ones too.
     pub(crate) fn push(&mut self, pos: usize, state: &[f32]) {
-        let end = self.from + self.values.len() / state.len();
+        let end = self.from + self.values.len().checked_div(self.width).unwrap_or(0);
         if (self.from..=end).contains(&pos) {
-            self.values.truncate((pos - self.from) * state.len());
+            self.values.truncate((pos - self.from) * self.width);
         } else {
             self.values.clear();
         }
         if self.values.is_empty() {
-            self.from = pos;
+            (self.from, self.width) = (pos, state.len());
         }
         self.values.extend_from_slice(state);
     }
 
-    /// The state of `pos`, `dim` values, if it is there.
-    pub(crate) fn at(&self, pos: usize, dim: usize) -> Option<&[f32]> {
-        let at = pos.checked_sub(self.from)? * dim;
-        self.values.get(at..at + dim)
+    /// The state of `pos`, if it is there.
+    pub(crate) fn at(&self, pos: usize) -> Option<&[f32]> {
+        let at = pos.checked_sub(self.from)? * self.width;
+        self.values.get(at..at + self.width).filter(|state| !state.is_empty())
     }
 
     /// Forgets all but the state of `pos`.
-    fn keep_only(&mut self, pos: Option<usize>, dim: usize) {
-        match pos.and_then(|pos| Some(pos.checked_sub(self.from)? * dim)) {
-            Some(at) if dim > 0 && at + dim <= self.values.len() => {
-                self.values.copy_within(at..at + dim, 0);
-                self.values.truncate(dim);
-                self.from += at / dim;
+    fn keep_only(&mut self, pos: Option<usize>) {
+        match pos.filter(|pos| self.at(*pos).is_some()) {
+            Some(pos) => {
+                let at = (pos - self.from) * self.width;
+                self.values.copy_within(at..at + self.width, 0);
+                self.values.truncate(self.width);
+                self.from = pos;
             }
-            _ => self.values.clear(),
+            None => self.values.clear(),
         }
     }
 }
@@ -78,10 +80,10 @@ pub(crate) struct Sequence {
     drafted: Vec<Drafted>,       // (position - full)
     kept: Vec<(usize, Kept)>,    // (position, state), ascending: the i-th is in slot i
     pub(crate) states: Vec<f32>, // (slot, dim)
-    pub(crate) exits: Vec<f32>, // (slot, dim): states after the exit head's layers, where those are fewer than the kept state's
-    /// Final hidden states of the last committed position and of those computed in full after it: the exit head's features.
-    pub(crate) finals: States,
-    /// The exit head's own states at drafted positions, which stand for the final ones there.
+    pub(crate) taps: Vec<f32>,   // (slot, tap, dim): what the exit head reads, as far as the row has come that kept it
+    /// The exit head's features at the last committed position and at those computed in full after it.
+    pub(crate) features: States,
+    /// The exit head's own states at drafted positions, which stand for the features there.
     pub(crate) guesses: States,
 }
 
@@ -154,7 +156,7 @@ impl Sequence {
     /// Forgets everything but the memory.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
-        self.finals.values.clear();
+        self.features.values.clear();
         self.guesses.values.clear();
         self.forget_uncommitted();
     }
@@ -167,7 +169,7 @@ impl Sequence {
     }
 
     /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller frees.
-    pub(crate) fn set_len(&mut self, seq: SeqId, len: usize, dim: usize) -> Result<(), BackendError> {
+    pub(crate) fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
         if len > self.full {
             return Err(BackendError::BadRow {
                 seq,
@@ -176,8 +178,8 @@ impl Sequence {
             });
         }
         self.len = len;
-        self.finals.keep_only(len.checked_sub(1), dim);
-        self.guesses.keep_only(None, dim);
+        self.features.keep_only(len.checked_sub(1));
+        self.guesses.keep_only(None);
         self.forget_uncommitted();
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
@@ -11,6 +12,9 @@ use selfspec_model::{
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{backend, bits, open_gguf, plain, run, tokens};
+
+/// A tensor of a file: its type, shape and data.
+type Stored = (safetensors::Dtype, Vec<usize>, Vec<u8>);
 
 fn vocab(model: &Model) -> Vec<TokenId> {
     (0..model.vocab() as TokenId).filter(|x| x % 3 != 1).collect()
@@ -85,9 +89,12 @@ fn a_head_drafts_the_same_however_its_past_was_computed_and_changes_nothing() {
         let text = tokens(60, model.vocab());
         let isa = Isa::detect().expect("an instruction set");
         let expected = run(&mut backend(&model, isa, 1), &text, 60).expect("sound");
-        for (exit, fused, ffn_dim) in [(0, true, 48), (2, true, 0), (1, false, 32), (3, true, 64)] {
-            let mut head = TinyExitHead::new("f", exit, vocab(&model));
-            (head.card.fused, head.card.ffn_dim) = (fused, ffn_dim);
+        let n = model.config().n_layers;
+        let designs: [(usize, &[usize], usize); 5] =
+            [(0, &[n], 48), (2, &[n], 0), (1, &[], 32), (3, &[2, n], 64), (0, &[1, 2, n], 0)];
+        for (exit, features, ffn_dim) in designs {
+            let mut head = TinyExitHead::new("f", exit, features, vocab(&model));
+            head.card.ffn_dim = ffn_dim;
             let mut one = with_head(&model, &head, 1);
             let seq = read(&mut one, &text, 40, 40);
             let drafted = draft(&mut one, seq, &text, 40, 5);
@@ -107,7 +114,7 @@ fn a_head_drafts_the_same_however_its_past_was_computed_and_changes_nothing() {
             let rows = verify(&mut other, seq, &text, 35, 40, 5);
             assert!(rows == expected[35..40], "{family:?}, exit {exit}: so is the next one");
             other.set_len(seq, 40).expect("computed in full");
-            assert!(draft(&mut other, seq, &text, 40, 5) == drafted, "{family:?}, exit {exit}, fused {fused}");
+            assert!(draft(&mut other, seq, &text, 40, 5) == drafted, "{family:?}, exit {exit}, {features:?}");
 
             // Verified, the drafted positions have exact K and V and features again.
             let rows = verify(&mut one, SeqId(0), &text, 40, 45, 5);
@@ -124,7 +131,7 @@ fn a_head_drafts_the_same_however_its_past_was_computed_and_changes_nothing() {
 fn layer_skip_that_goes_deeper_leaves_the_head_its_states() {
     let model = open_gguf(&TinyModel::new(Family::Llama).ty(TensorType::Q8_0).gguf()).expect("a sound model");
     let text = tokens(40, model.vocab());
-    let head = TinyExitHead::new("f", 1, vocab(&model));
+    let head = TinyExitHead::new("f", 1, &[2, 4], vocab(&model));
     let mut fresh = with_head(&model, &head, 1);
     let seq = read(&mut fresh, &text, 24, 24);
     let expected = draft(&mut fresh, seq, &text, 24, 3);
@@ -134,8 +141,8 @@ fn layer_skip_that_goes_deeper_leaves_the_head_its_states() {
         let plan = LayerPlan::exit(backend.n_layers(), exit).expect("fits");
         let mut out = StepOutput::default();
         for readout in [Readout::Head, Readout::DraftVocab] {
-            for pos in 20..24 {
-                let row = Row { keep: true, readout, ..plain(seq, pos, text[pos], &plan) };
+            for (pos, token) in text.iter().enumerate().take(24).skip(20) {
+                let row = Row { keep: true, readout, ..plain(seq, pos, *token, &plan) };
                 backend.step(&[row], &mut out).expect("sound");
             }
         }
@@ -150,7 +157,7 @@ fn the_draft_vocabulary_has_the_rows_of_the_head() {
     for family in [Family::Llama, Family::Gemma3] {
         let model = open_gguf(&TinyModel::new(family).ty(TensorType::Q8_0).gguf()).expect("a sound model");
         let text = tokens(12, model.vocab());
-        let head = TinyExitHead::new("f", 1, vec![0, 5]);
+        let head = TinyExitHead::new("f", 1, &[], vec![0, 5]);
         let mut backend = with_head(&model, &head, 2);
         let seq = read(&mut backend, &text, 10, 10);
         let plan = LayerPlan::exit(backend.n_layers(), 2).expect("fits");
@@ -170,7 +177,7 @@ fn the_draft_vocabulary_has_the_rows_of_the_head() {
 fn rows_of_all_readouts_can_share_a_step() {
     let model = open_gguf(&TinyModel::new(Family::Qwen3).ty(TensorType::Q8_0).gguf()).expect("a sound model");
     let text = tokens(30, model.vocab());
-    let head = TinyExitHead::new("f", 2, vocab(&model));
+    let head = TinyExitHead::new("f", 2, &[4], vocab(&model));
     let mut backend = with_head(&model, &head, 2);
     let (n, mut out) = (backend.n_layers(), StepOutput::default());
     let seqs: Vec<SeqId> = (0..4).map(|i| read(&mut backend, &text, 10 + i, 16)).collect();
@@ -210,7 +217,7 @@ fn rows_that_ask_for_what_is_not_there_are_refused() {
     };
     assert_eq!(refused(&mut bare, Readout::ExitHead, &exit(1)), "there is no exit head");
     assert_eq!(refused(&mut bare, Readout::DraftVocab, &exit(1)), "there is no draft vocabulary");
-    let head = TinyExitHead::new("f", 2, vec![3]);
+    let head = TinyExitHead::new("f", 2, &[4], vec![3]);
     let mut backend = with_head(&model, &head, 1);
     assert_eq!(refused(&mut backend, Readout::ExitHead, &exit(1)), "its plan is not that of the exit head");
     assert_eq!(refused(&mut backend, Readout::Head, &LayerPlan::none(n)), "its plan runs no layer");
@@ -220,7 +227,7 @@ fn rows_that_ask_for_what_is_not_there_are_refused() {
 fn a_head_that_does_not_fit_is_refused_with_the_reason() {
     let model = open_gguf(&TinyModel::new(Family::Llama).gguf()).expect("a sound model");
     let c = model.config();
-    let head = TinyExitHead::new("f", 2, vec![3, 9]);
+    let head = TinyExitHead::new("f", 2, &[3, 4], vec![3, 9]);
     let why = |bytes: &[u8], fingerprint: &str| {
         let read = ExitHead::read(bytes, &model, "mine", fingerprint, &Team::new(1));
         read.expect_err("refused").to_string()
@@ -241,17 +248,17 @@ fn a_head_that_does_not_fit_is_refused_with_the_reason() {
     };
     assert_eq!(with(&|h| h.card.version = 2), "its format is version 2, this program reads version 1");
     assert_eq!(with(&|h| h.card.exit_layer = 4), "its exit layer is 4, the model has 4 layers");
+    assert_eq!(with(&|h| h.card.features = vec![5]), "it reads the state after 5 layers, the model has 4");
     assert_eq!(with(&|h| h.vocab = vec![]), "the draft vocabulary has no token");
     assert_eq!(with(&|h| h.vocab = vec![4, 4]), "the draft vocabulary must ascend, and token 4 follows token 4");
     assert!(
         with(&|h| h.vocab = vec![4, 1 << 20]).starts_with("the draft vocabulary names token 1048576, the model has ")
     );
-    let broken =
-        |change: &dyn Fn(&mut std::collections::HashMap<String, (safetensors::Dtype, Vec<usize>, Vec<u8>)>)| {
-            let mut tensors = head.tensors(c);
-            change(&mut tensors);
-            why(&head.file(&tensors), "f")
-        };
+    let broken = |change: &dyn Fn(&mut HashMap<String, Stored>)| {
+        let mut tensors = head.tensors(c);
+        change(&mut tensors);
+        why(&head.file(&tensors), "f")
+    };
     for name in head.tensors(c).keys() {
         assert_eq!(broken(&|t| drop(t.remove(name))), format!("tensor `{name}` is missing"));
         let shape = broken(&|t| t.get_mut(name).expect("there").1.insert(0, 1));

@@ -40,6 +40,8 @@ pub struct Trial<'a> {
     pub target: &'a dyn Fn(&[TokenId]) -> &'a [f32],
     /// The draft's logits after these tokens.
     pub draft: &'a dyn Fn(&[TokenId]) -> &'a [f32],
+    /// The tokens of the draft's logits, ascending; `None`: all.
+    pub draft_vocab: Option<&'a [TokenId]>,
     /// How tokens are chosen. With a seed, each draw has the next seed.
     pub sampling: &'a SamplingParams,
     /// Drafts in a round.
@@ -214,20 +216,20 @@ impl<'t, 'a> Run<'t, 'a> {
     /// Drafts k tokens after `tokens`; `prefix` then holds both.
     fn propose(&mut self, history: &mut History) {
         self.prefix.clone_from(&self.tokens);
-        for row in 0..self.trial.k {
-            let logits = (self.trial.draft)(&self.prefix);
-            let at = Place { pos: self.prefix.len(), row };
+        for i in 0..self.trial.k {
+            let row = DraftRow { logits: (self.trial.draft)(&self.prefix), tokens: self.trial.draft_vocab };
+            let at = Place { pos: self.prefix.len(), row: i };
             let (usual, other) = (&mut self.sampler, &mut self.other);
             let draft = match self.trial.drafting {
-                Drafting::Sampled => usual.draft(DraftRow::whole(logits), history, at, 0.0),
-                Drafting::Argmax | Drafting::AtTemperature(_) => other.draft(DraftRow::whole(logits), history, at, 0.0),
+                Drafting::Sampled => usual.draft(row, history, at, 0.0),
+                Drafting::Argmax | Drafting::AtTemperature(_) => other.draft(row, history, at, 0.0),
                 Drafting::JudgedAtTemperature(_) => {
-                    let q = other.draft(DraftRow::whole(logits), history, at, 0.0).and_then(|d| d.q);
-                    usual.draft(DraftRow::whole(logits), history, at, 0.0).map(|d| Draft { q, ..d })
+                    let q = other.draft(row, history, at, 0.0).and_then(|d| d.q);
+                    usual.draft(row, history, at, 0.0).map(|d| Draft { q, ..d })
                 }
                 Drafting::ArgmaxJudgedAsSampled => {
-                    let q = usual.draft(DraftRow::whole(logits), history, at, 0.0).and_then(|d| d.q);
-                    other.draft(DraftRow::whole(logits), history, at, 0.0).map(|d| Draft { q, ..d })
+                    let q = usual.draft(row, history, at, 0.0).and_then(|d| d.q);
+                    other.draft(row, history, at, 0.0).map(|d| Draft { q, ..d })
                 }
             };
             let Some(draft) = draft else { return };

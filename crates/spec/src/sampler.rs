@@ -49,11 +49,6 @@ pub struct DraftRow<'a> {
 }
 
 impl<'a> DraftRow<'a> {
-    /// Logits of all tokens.
-    pub fn whole(logits: &'a [f32]) -> Self {
-        DraftRow { logits, tokens: None }
-    }
-
     /// The token of the `i`-th logit.
     fn token(&self, i: TokenId) -> TokenId {
         self.tokens.map_or(i, |tokens| tokens[i as usize])

@@ -46,6 +46,7 @@ fn run_on(
     let trial = Trial {
         target: &|before| target[last(before)].as_slice(),
         draft: &|before| draft[last(before)].as_slice(),
+        draft_vocab: None,
         sampling,
         k,
         bonus,
@@ -81,6 +82,41 @@ fn rejection_sampling_has_the_targets_distribution() {
             assert!(got.accepted_lengths[..=k].iter().all(|n| *n > 0), "{params:?}, k {k}: {got:?}");
         }
     }
+}
+
+/// Tokens outside of the draft's vocabulary have no mass in q, and come as often as they should all the same.
+#[test]
+fn a_draft_over_some_tokens_leaves_the_distribution_as_it_is() {
+    let target = table(5, 2.0);
+    let vocab: Vec<TokenId> = (0..VOCAB as TokenId).filter(|x| x % 3 != 1).collect();
+    let some = |rows: Vec<Vec<f32>>| -> Vec<Vec<f32>> {
+        rows.iter().map(|row| vocab.iter().map(|x| row[*x as usize]).collect()).collect()
+    };
+    let draft = some(drafts(&target));
+    let mut rejected = 0;
+    for on in 0..16 {
+        for (seed, penalty) in [(None, 1.0), (None, 1.3), (Some(8), 1.0)] {
+            let params = SamplingParams { seed, repetition_penalty: penalty, ..sampling(on) };
+            let trial = Trial {
+                target: &|before| target[last(before)].as_slice(),
+                draft: &|before| draft[last(before)].as_slice(),
+                draft_vocab: Some(&vocab),
+                sampling: &params,
+                k: 1 + on % 4,
+                bonus: on % 3 != 1,
+                length: 2,
+                draws: DRAWS / 2,
+                entropy: 77,
+                drafting: Drafting::Sampled,
+            };
+            let got = trial.run().expect("valid");
+            assert!(got.test.passes() && got.test.freedom >= 8 && got.accepted > 0, "{params:?}: {got:?}");
+            rejected += got.rejected;
+            let wrong = Trial { drafting: Drafting::JudgedAtTemperature(params.temperature * 2.0), ..trial };
+            assert!(seed.is_some() || !wrong.run().expect("valid").test.passes(), "{params:?}: the mutant passed");
+        }
+    }
+    assert!(rejected > 0);
 }
 
 #[test]
@@ -164,6 +200,7 @@ fn acceptance_is_what_the_theory_says() {
         let trial = Trial {
             target: &|_| target[0].as_slice(),
             draft: &|_| draft[0].as_slice(),
+            draft_vocab: None,
             sampling: params,
             k: 1,
             bonus: true,
@@ -188,6 +225,7 @@ fn trials_that_cannot_be_run_say_why() {
     let trial = Trial {
         target: &|_| row.as_slice(),
         draft: &|_| row.as_slice(),
+        draft_vocab: None,
         sampling: &params,
         k: 1,
         bonus: true,

@@ -9,10 +9,16 @@ use selfspec_testkit::fake_target::FakeOptions;
 
 const N: usize = 8;
 
-/// One target that never repeats itself, one that soon does.
+/// The tokens that some drafts are held to.
+fn vocab() -> Vec<u32> {
+    (0..40).filter(|x| x % 4 != 1).collect()
+}
+
+/// One target that never repeats itself, one that soon does, and whose layer skip has a draft vocabulary. Both have an exit head: on
+/// three layers, and on none.
 fn targets() -> [FakeOptions; 2] {
     [
-        FakeOptions { n_layers: N, agreement: 0.75, ..FakeOptions::default() },
+        FakeOptions { n_layers: N, agreement: 0.75, exit_head: Some((3, vocab())), ..FakeOptions::default() },
         FakeOptions {
             n_layers: N,
             order: 1,
@@ -20,6 +26,8 @@ fn targets() -> [FakeOptions; 2] {
             agreement: 0.6,
             spread: 3.0,
             seed: 5,
+            draft_vocab: vocab(),
+            exit_head: Some((0, (0..40).collect())),
             ..FakeOptions::default()
         },
     ]
@@ -33,6 +41,7 @@ fn drafters() -> Vec<(&'static str, DrafterChoice)> {
         ("middle 2..5", skip(N, 2, 5)),
         ("middle 1..7", skip(N, 1, 7)),
         ("first layers skipped", skip(N, 0, 3)),
+        ("exit head", DrafterChoice::ExitHead),
         ("prompt lookup", DrafterChoice::PromptLookup),
         ("auto", DrafterChoice::Auto),
     ]
@@ -203,7 +212,7 @@ fn drafts_see_the_history_that_the_target_sees() {
 /// CASES: a banned token that the draft would propose never appears; min-p holds in every row.
 #[test]
 fn bias_and_min_p_hold_in_every_row() {
-    let options = &targets()[1];
+    let options = &FakeOptions { draft_vocab: Vec::new(), ..targets()[1].clone() };
     let base = request(&greedy(), always(exit(N, 4), DraftLen::Fixed(6)), 2);
     let banned = run_one(options, base.clone()).tokens[10];
     let mut guard = Guard::default();
@@ -285,9 +294,11 @@ fn every_drafter_is_counted_as_itself() {
     let options = &targets()[1];
     let skip = run_one(options, request(&greedy(), always(exit(N, 4), DraftLen::Fixed(3)), 1)).stats;
     let copy = run_one(options, request(&greedy(), always(DrafterChoice::PromptLookup, DraftLen::Fixed(3)), 1)).stats;
+    let head = run_one(options, request(&greedy(), always(DrafterChoice::ExitHead, DraftLen::Fixed(3)), 1)).stats;
+    assert_eq!(head.drafter(DrafterKind::ExitHead).drafted, head.drafted);
     assert_eq!(skip.drafter(DrafterKind::LayerSkip).drafted, skip.drafted);
     assert_eq!(copy.drafter(DrafterKind::PromptLookup).drafted, copy.drafted);
-    for stats in [skip, copy] {
+    for stats in [skip, copy, head] {
         let [first, second, third, ..] = stats.by_position;
         assert!(first.drafted >= second.drafted && second.drafted >= third.drafted && third.drafted > 0);
         assert_eq!(first.judged, first.drafted, "the first draft is always judged");

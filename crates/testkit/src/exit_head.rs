@@ -24,14 +24,14 @@ pub struct TinyExitHead {
 type Stored = (Dtype, Vec<usize>, Vec<u8>);
 
 impl TinyExitHead {
-    /// A fused head on `exit` layers of the model with this fingerprint.
-    pub fn new(fingerprint: &str, exit: usize, vocab: Vec<u32>) -> Self {
+    /// A head on `exit` layers of the model with this fingerprint, which also reads the states after these numbers of layers.
+    pub fn new(fingerprint: &str, exit: usize, features: &[usize], vocab: Vec<u32>) -> Self {
         let card = ExitHeadCard {
             version: ExitHeadCard::VERSION,
             model: "tiny".to_owned(),
             model_fingerprint: fingerprint.to_owned(),
             exit_layer: exit,
-            fused: true,
+            features: features.to_vec(),
             ffn_dim: 48,
             vocab: vocab.len(),
             ..ExitHeadCard::default()
@@ -49,8 +49,10 @@ impl TinyExitHead {
             tensors.insert(name.to_owned(), (Dtype::BF16, vec![n, k], values));
         };
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        if self.card.fused {
-            matrix("fuse.weight", c.dim, 2 * c.dim);
+        let features = self.card.features.len();
+        if features > 0 {
+            matrix("fuse.weight", c.dim, (1 + features) * c.dim);
+            matrix("fuse_guess.weight", c.dim, 2 * c.dim);
         }
         matrix("layer.query.weight", q_dim, c.dim);
         matrix("layer.key.weight", kv_dim, c.dim);
@@ -68,9 +70,10 @@ impl TinyExitHead {
         };
         vector("output_norm.weight", c.dim, 1.0);
         vector("layer.attention_norm.weight", c.dim, 1.0);
-        if self.card.fused {
+        if features > 0 {
             vector("exit_norm.weight", c.dim, 1.0);
-            vector("feature_norm.weight", c.dim, 1.0);
+            vector("feature_norm.weight", features * c.dim, 1.0);
+            vector("guess_norm.weight", c.dim, 1.0);
         }
         if ffn > 0 {
             vector("layer.ffn_norm.weight", c.dim, 1.0);

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &VerifyArgs, ui: &Ui) -> anyhow::Result<()> {
     let style = Style::of(args.raw, loaded.info());
     let isas = if args.isa.is_empty() { vec![Isa::detect()?] } else { unique(&args.isa) };
     let axes = Axes {
-        drafters: Drafter::all(loaded.info().n_layers),
+        drafters: Drafter::all(loaded.info().n_layers, loaded.draft_heads().exit.is_some()),
         draft_lens: (1..=LONGEST).collect(),
         threads: unique(&args.threads),
         isas,

@@ -120,7 +120,7 @@ pub(crate) fn test(
     let options = EngineOptions { threads: Some(threads), kv_type, max_batch: 1, ..EngineOptions::default() };
     let engine = Engine::open_with(loaded, &options)?;
     let n_layers = engine.n_layers();
-    let exits: Vec<usize> = Drafter::all(n_layers)
+    let exits: Vec<usize> = Drafter::all(n_layers, false)
         .iter()
         .filter_map(|d| if let Drafter::Exit(exit) = d { Some(*exit) } else { None })
         .collect();
@@ -154,6 +154,7 @@ fn run_trials(tree: &Tree, place: &str, outcome: &mut Outcome) -> anyhow::Result
     let trial = |sampling| Trial {
         target: &target,
         draft: &draft,
+        draft_vocab: None,
         sampling,
         k: K,
         bonus: true,
@@ -168,6 +169,10 @@ fn run_trials(tree: &Tree, place: &str, outcome: &mut Outcome) -> anyhow::Result
     let first = Trial { k: 1, length: 1, bonus: false, ..trial(&wide) };
     outcome.count(&format!("{place}, temperature 0.8"), &first.run()?);
     outcome.count(&format!("{place}, point mass"), &Trial { drafting: Drafting::Argmax, ..trial(&narrow) }.run()?);
+    let (vocab, some) = tree.half_the_draft();
+    let draft_of_half = |before: &[TokenId]| some.get(before).map_or(&[][..], Vec::as_slice);
+    let halved = Trial { draft: &draft_of_half, draft_vocab: Some(&vocab), ..trial(&narrow) };
+    outcome.count(&format!("{place}, half the vocabulary"), &halved.run()?);
     let spread = SamplingParams { temperature: spreading(&tree.target[&[][..]]), ..narrow.clone() };
     for (rule, wrong) in [
         ("the most probable token judged as if sampled", Drafting::ArgmaxJudgedAsSampled),
@@ -254,6 +259,14 @@ impl Tree {
             level = next;
         }
         Ok(())
+    }
+
+    /// Every other token, and the draft's rows over them: a draft vocabulary.
+    fn half_the_draft(&self) -> (Vec<TokenId>, Rows) {
+        let half = |row: &Vec<f32>| row.iter().step_by(2).copied().collect();
+        let rows = self.draft.iter().map(|(path, row)| (path.clone(), half(row))).collect();
+        let most = self.draft.values().map(Vec::len).max().unwrap_or(0) as TokenId;
+        ((0..most).step_by(2).collect(), rows)
     }
 
     /// The same tree over the tokens that matter in any of its rows: thousands of draws over a whole vocabulary would take minutes.

@@ -11,6 +11,8 @@ pub(crate) enum Drafter {
     Exit(usize),
     /// All layers but these.
     Skip(usize, usize),
+    /// The model's exit head.
+    ExitHead,
     /// Prompt lookup.
     PromptLookup,
     /// Whatever seems to pay.
@@ -18,8 +20,9 @@ pub(crate) enum Drafter {
 }
 
 impl Drafter {
-    /// The drafters that a model is verified with: none, four exits, a plan that skips middle layers, prompt lookup, auto.
-    pub(crate) fn all(n_layers: usize) -> Vec<Drafter> {
+    /// The drafters that a model is verified with: none, four exits, a plan that skips middle layers, the exit head if it has one, prompt
+    /// lookup, auto.
+    pub(crate) fn all(n_layers: usize, exit_head: bool) -> Vec<Drafter> {
         let mut exits: Vec<usize> =
             [0.25, 0.5, 0.7, 0.85].iter().map(|f| (n_layers as f64 * f).round() as usize).collect();
         exits.iter_mut().for_each(|e| *e = (*e).clamp(1, n_layers.saturating_sub(1).max(1)));
@@ -29,6 +32,7 @@ impl Drafter {
         if from > 0 && from < to && to < n_layers {
             drafters.push(Drafter::Skip(from, to));
         }
+        drafters.extend(exit_head.then_some(Drafter::ExitHead));
         drafters.extend([Drafter::PromptLookup, Drafter::Auto, Drafter::Off]);
         drafters
     }
@@ -39,8 +43,9 @@ impl Drafter {
             Drafter::Off => (0, 0),
             Drafter::Exit(exit) => (1, exit),
             Drafter::Skip(from, _) => (2, from),
-            Drafter::PromptLookup => (3, 0),
-            Drafter::Auto => (4, 0),
+            Drafter::ExitHead => (3, 0),
+            Drafter::PromptLookup => (4, 0),
+            Drafter::Auto => (5, 0),
         }
     }
 
@@ -50,6 +55,7 @@ impl Drafter {
             Drafter::Off => "off".to_owned(),
             Drafter::Exit(exit) => format!("layer skip, exit {exit}"),
             Drafter::Skip(from, to) => format!("layer skip, without {from}..{to}"),
+            Drafter::ExitHead => "exit head".to_owned(),
             Drafter::PromptLookup => "prompt lookup".to_owned(),
             Drafter::Auto => "auto".to_owned(),
         }
@@ -61,6 +67,7 @@ impl Drafter {
             Drafter::Off => "--spec off".to_owned(),
             Drafter::Exit(exit) => format!("--spec layer-skip --exit-layer {exit} --spec-always"),
             Drafter::Skip(from, to) => format!("--spec layer-skip --skip-layers {from}..{to} --spec-always"),
+            Drafter::ExitHead => "--spec exit-head --spec-always".to_owned(),
             Drafter::PromptLookup => "--spec prompt-lookup --spec-always".to_owned(),
             Drafter::Auto => "--spec auto".to_owned(),
         }
@@ -71,6 +78,7 @@ impl Drafter {
             Drafter::Off => DrafterChoice::Off,
             Drafter::Exit(exit) => DrafterChoice::LayerSkip(LayerPlan::exit(n_layers, exit)?),
             Drafter::Skip(from, to) => DrafterChoice::LayerSkip(LayerPlan::skip_middle(n_layers, from, to)?),
+            Drafter::ExitHead => DrafterChoice::ExitHead,
             Drafter::PromptLookup => DrafterChoice::PromptLookup,
             Drafter::Auto => DrafterChoice::Auto,
         })
@@ -234,7 +242,7 @@ mod tests {
 
     fn axes() -> Axes {
         Axes {
-            drafters: Drafter::all(30),
+            drafters: Drafter::all(30, true),
             draft_lens: (1..=8).collect(),
             threads: vec![1, 2, 3],
             isas: vec![Isa::Scalar],
@@ -243,12 +251,12 @@ mod tests {
 
     #[test]
     fn a_model_is_verified_with_four_exits_and_a_plan_that_skips_the_middle() {
-        let drafters = Drafter::all(30);
+        let drafters = Drafter::all(30, true);
         let exits: Vec<_> = drafters.iter().filter(|d| matches!(d, Drafter::Exit(_))).collect();
         assert_eq!(exits, [&Drafter::Exit(8), &Drafter::Exit(15), &Drafter::Exit(21), &Drafter::Exit(26)]);
         assert!(drafters.contains(&Drafter::Skip(10, 20)));
         for n_layers in 1..40 {
-            for drafter in Drafter::all(n_layers) {
+            for drafter in Drafter::all(n_layers, true) {
                 assert!(drafter.choice(n_layers).is_ok(), "{drafter:?} of {n_layers}");
             }
         }
