@@ -251,8 +251,8 @@ pub(crate) struct SpeculationArgs {
     #[arg(long, env = "SELFSPEC_SKIP_LAYERS", value_name = "A..B", value_parser = parse::layers)]
     #[arg(hide_env = true, hide_short_help = true)]
     pub(crate) skip_layers: Option<Range<usize>>,
-    /// Tokens drafted a round: a number, or auto to follow the acceptance [default: auto]
-    #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto", value_parser = parse::draft_len, hide_env = true)]
+    /// Tokens drafted a round: a number, auto for as many as are predicted to pay, or window to follow the acceptance of late [default: auto]
+    #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto|window", value_parser = parse::draft_len, hide_env = true)]
     pub(crate) draft_len: Option<DraftLen>,
     /// Do not verify one row more than was drafted
     #[arg(long, env = "SELFSPEC_NO_BONUS", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
@@ -402,7 +402,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, env = "SELFSPEC_NO_SPECULATION", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) no_speculation: bool,
     /// Tokens drafted a round by layer skip
-    #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto", value_parser = parse::draft_len, default_value = "4")]
+    #[arg(long, env = "SELFSPEC_DRAFT_LEN", value_name = "N|auto|window", value_parser = parse::draft_len, default_value = "4")]
     #[arg(hide_env = true)]
     pub(crate) draft_len: DraftLen,
     /// Prompts of the speculation part: JSONL lines with `prompt`, `messages` or `turns` [default: a few of this program]

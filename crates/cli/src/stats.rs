@@ -100,8 +100,8 @@ fn brief(why: &str, room: usize) -> String {
 pub(crate) fn trace_line(round: &RoundTrace) -> String {
     let drafter = round.drafter.map_or("none", drafter_flag);
     format!(
-        "round at {}: {drafter} drafted {}, accepted {}, committed {}",
-        round.committed, round.drafted, round.accepted, round.gained
+        "round at {}: {drafter} drafted {}, accepted {}, committed {} ({})",
+        round.committed, round.drafted, round.accepted, round.gained, round.reason
     )
 }
 

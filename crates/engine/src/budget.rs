@@ -27,7 +27,7 @@ fn draft_room(speculation: &SpeculationParams) -> usize {
     match (&speculation.drafter, speculation.draft_len) {
         (DrafterChoice::Off, _) => 0,
         (_, DraftLen::Fixed(k)) => k,
-        (_, DraftLen::Adaptive) => MAX_DRAFT,
+        (_, DraftLen::Adaptive | DraftLen::Window) => MAX_DRAFT,
     }
 }
 

@@ -62,7 +62,7 @@ pub use selfspec_model::{
 };
 pub use selfspec_spec::exactness;
 pub use selfspec_spec::{
-    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundTrace,
-    SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob,
+    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
+    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob,
 };
 pub use selfspec_text::{ChatTemplate, Message, RenderedPrompt, Tokenizer};

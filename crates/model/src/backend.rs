@@ -52,12 +52,14 @@ pub enum Readout {
 
 /// What a caller needs to know of a backend's exit head: a small trained layer that reads the hidden state after the first layers and
 /// predicts what the whole model will.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ExitHeadInfo {
     /// The layers below it, which its rows run. None, where it reads the embedding.
     pub plan: LayerPlan,
     /// The tokens that it can propose, ascending.
     pub vocab: Arc<[TokenId]>,
+    /// The share of its drafts that was accepted when it was made, if that is known.
+    pub acceptance: Option<f64>,
 }
 
 /// One token of one sequence at one position, and the layers that it runs.

@@ -172,7 +172,7 @@ impl ExitHead {
 
     pub(crate) fn info(&self, n_layers: usize) -> ExitHeadInfo {
         let plan = LayerPlan::exit(n_layers, self.exit).unwrap_or_else(|_| LayerPlan::none(n_layers));
-        ExitHeadInfo { plan, vocab: self.vocab.ids.clone() }
+        ExitHeadInfo { plan, vocab: self.vocab.ids.clone(), acceptance: self.card.mean_acceptance() }
     }
 }
 

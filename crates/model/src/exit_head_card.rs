@@ -54,6 +54,12 @@ impl ExitHeadCard {
     /// The version that is read and written.
     pub const VERSION: u32 = 1;
 
+    /// Acceptance over all domains and places; `None` where it is not known.
+    pub fn mean_acceptance(&self) -> Option<f64> {
+        let all: Vec<f64> = self.acceptance.values().flatten().copied().filter(|a| (0.0..=1.0).contains(a)).collect();
+        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    }
+
     /// The card in a head's file.
     ///
     /// # Errors

@@ -1,26 +1,32 @@
-//! Whether to draft, with which drafter, and how far: by measured costs and measured acceptance.
+//! Whether to draft, with which drafter, and how far: by measured goodput.
 //!
-//! With alpha the acceptance of a judged draft, c the cost of a draft step and b(m) that of a pass of m rows, both over a plain step,
-//! a round of k drafts is expected to make decoding faster by
+//! With a_i the acceptance of the i-th draft of a round, given that those before it were accepted, c the cost of a draft step and b(m) that of a
+//! pass of m rows, both over a plain step, a round of k drafts is expected to make decoding faster by
 //!
 //! ```text
-//! (1 + alpha + ... + alpha^k) / (c k + b(k + 1))
+//! (1 + a_1 + a_1 a_2 + ... + a_1 .. a_k) / (c k + b(k + 1))
 //! ```
 //!
-//! (Leviathan et al. 2023, theorem 3.8, with b measured). A drafter works while that is above 1, else it is **off**. It is tried
-//! again now and then by **probes**, which are chosen for their price: layer skip drafts one token and verifies without the bonus row, so that the
-//! round is a plain step that stops by at the head halfway; prompt lookup drafts two.
+//! (Leviathan et al. 2023, theorem 3.8, with b measured and acceptance by place). Of all drafters that have a proposal and all k the
+//! one with the highest speed-up is taken, if that is above 1; else the round is plain. So a good match in the prompt is copied, and where there is
+//! none the model drafts. A drafter that does not pay is tried again now and then by **probes**, which are chosen for their price: layer skip
+//! drafts one token and verifies without the bonus row, so that the round is a plain step that stops by at the head halfway; prompt lookup drafts two.
 //!
 //! What speculation may cost is bounded by a ledger for each drafter: what its rounds cost beyond plain decoding of the same tokens may not exceed a small
 //! start and a small share of the tokens generated. Neither a probe nor a hopeful round runs when it does. Gains are
 //! booked too, but only a few steps of them: old success is no licence.
+//!
+//! Costs drift with the context's length and with the load. Draft and verification steps are timed as they happen; a plain step is run now and then only
+//! to be timed.
 
 use selfspec_model::TokenId;
 
-use crate::cost::CostModel;
+use crate::acceptance::{Acceptance, Chain};
+use crate::cost::{CostModel, CostsAt};
 use crate::drafter::Drafter;
 use crate::params::{DraftLen, MAX_DRAFT};
 use crate::path::DraftPath;
+use crate::reason::Reason;
 use crate::stats::DrafterKind;
 use crate::window::Window;
 
@@ -37,31 +43,12 @@ const BANK: f64 = 4.0;
 const CREDIT: f64 = 1.0;
 /// Longest draft that the search for the best one considers.
 const HORIZON: usize = 8;
-/// Kinds of offer: 0 for layer skip, the length of the n-gram for prompt lookup.
+/// Kinds of offer: 0 for the model, the length of the n-gram for prompt lookup.
 const OFFERS: usize = 9;
-
-/// Acceptance of one kind of proposal: counts that fade.
-#[derive(Debug, Clone, Copy, Default)]
-struct Record {
-    accepted: f64,
-    judged: f64,
-}
-
-impl Record {
-    fn add(&mut self, accepted: usize, rejected: bool) {
-        let judged = (accepted + usize::from(rejected)) as f64;
-        let keep = (1.0 - 1.0 / 48.0f64).powf(judged);
-        self.accepted = self.accepted * keep + accepted as f64;
-        self.judged = self.judged * keep + judged;
-    }
-
-    /// Scales the counts down to at most `weight` judged drafts, so that news soon outweighs them.
-    fn age(&mut self, weight: f64) {
-        let scale = (weight / self.judged).min(1.0);
-        self.accepted *= scale;
-        self.judged *= scale;
-    }
-}
+/// Decoding steps after which the time of a plain one is measured again.
+const STALE: u64 = 256;
+/// Weight, in judged drafts, of what training found out about a head.
+const PRIOR_WEIGHT: f64 = 6.0;
 
 /// What a round may cost, over a plain step.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +61,7 @@ struct Prices {
 /// One kind of offer of a drafter: how such drafts fare, and whether it is worth taking.
 #[derive(Debug, Clone, Default)]
 struct Line {
-    record: Record,
+    record: Acceptance,
     working: bool,
     offered: bool,
     next_probe: usize, // tokens generated before the next probe
@@ -148,34 +135,50 @@ impl Controller {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// What to do after the committed `tokens`, of which `generated` are output and which may grow by `limit` drafts. `None`: no draft.
+    /// What to do after the committed `tokens`, of which `generated` are output and which may grow by `limit` drafts; and why. `None`: no draft.
     pub(crate) fn choose(
         &mut self,
         tokens: &[TokenId],
         generated: usize,
         limit: usize,
         costs: &CostModel,
-    ) -> Option<Choice> {
+    ) -> (Option<Choice>, Reason) {
+        if self.arms.is_empty() {
+            return (None, Reason::Off);
+        }
         if limit == 0 {
-            return None;
+            return (None, Reason::Last);
         }
         let (draft_len, bonus) = (self.draft_len, self.bonus);
+        let mut works: Option<(f64, Choice)> = None;
+        let mut probe: Option<(f64, Choice)> = None;
+        let mut rests = Reason::NoOffer;
         for (index, arm) in self.arms.iter_mut().enumerate() {
             let Some(offer) = arm.drafter.offer(tokens) else { continue };
-            let prices = Prices::new(costs, arm.drafter.path());
+            let prices = Prices::new(costs.at(tokens.len()), arm.drafter.path());
             let choice =
                 |k: usize, bonus, last_try| Choice { arm: index, k: k.min(limit), bonus, offer, prices, last_try };
             if self.always {
-                return Some(choice(arm.wanted(draft_len), bonus, false));
+                return (Some(choice(arm.wanted(draft_len), bonus, false)), Reason::Always);
             }
-            let verdict = arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs);
-            match verdict {
-                Verdict::Work(k) => return Some(choice(k, bonus, false)),
-                Verdict::Probe { k, bonus, last_try } => return Some(choice(k, bonus, last_try)),
-                Verdict::Rest => {}
+            match arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs) {
+                Verdict::Work { k, gain } => {
+                    if works.as_ref().is_none_or(|(best, _)| gain > *best) {
+                        works = Some((gain, choice(k, bonus, false)));
+                    }
+                }
+                Verdict::Probe { k, bonus, last_try, gain } => {
+                    probe.get_or_insert((gain, choice(k, bonus, last_try)));
+                }
+                Verdict::Rest(reason) => rests = reason,
             }
         }
-        None
+        match (works, probe) {
+            (Some(_), _) if costs.plain_age(tokens.len()).is_none_or(|age| age > STALE) => (None, Reason::Timing),
+            (Some((gain, choice)), _) => (Some(choice), Reason::Pays { gain }),
+            (None, Some((gain, choice))) => (Some(choice), Reason::Probe { gain }),
+            (None, None) => (None, rests),
+        }
     }
 
     /// Learns from a round that was chosen. `generated` counts the output with it.
@@ -195,9 +198,9 @@ impl Controller {
 }
 
 enum Verdict {
-    Work(usize),
-    Probe { k: usize, bonus: bool, last_try: bool },
-    Rest,
+    Work { k: usize, gain: f64 },
+    Probe { k: usize, bonus: bool, last_try: bool, gain: f64 },
+    Rest(Reason),
 }
 
 /// What the request asks for.
@@ -207,18 +210,11 @@ struct Wish {
     bonus: bool,
 }
 
-/// Why an offer is not taken.
-#[derive(Debug, Clone, Copy)]
-enum Against {
-    Slow,
-    Short,
-    Debt,
-}
-
 /// Expected acceptance of an offer, and the judged drafts behind it.
 #[derive(Debug, Clone, Copy)]
 struct Estimate {
     alpha: f64,
+    chain: Chain,
     judged: f64,
     enough: bool,
 }
@@ -237,7 +233,7 @@ impl Arm {
     fn wanted(&self, draft_len: DraftLen) -> usize {
         match draft_len {
             DraftLen::Fixed(k) => k,
-            DraftLen::Adaptive => self.window.draft_len(),
+            DraftLen::Adaptive | DraftLen::Window => self.window.draft_len(),
         }
     }
 
@@ -251,21 +247,22 @@ impl Arm {
         let layers = self.drafter.path().is_some();
         let Wish { draft_len, bonus } = wish;
         let estimate = self.estimate(offer, costs);
-        let (best, _) = best_len(prices, estimate.alpha, bonus);
+        let (best, _) = best_len(prices, &estimate.chain, bonus);
         let k = match draft_len {
             DraftLen::Fixed(k) => k,
-            DraftLen::Adaptive => self.window.draft_len().min(best.max(2)),
+            DraftLen::Adaptive => best,
+            DraftLen::Window => self.window.draft_len().min(best.max(2)),
         };
-        let gain = speedup(prices, estimate.alpha, k, bonus);
+        let gain = speedup(prices, &estimate.chain, k, bonus);
         let allowance = self.start + self.share * generated as f64;
-        // The long-context rule: where one draft is all that pays, layer skip is not worth its trouble.
-        let too_short = layers && draft_len == DraftLen::Adaptive && best < 2;
+        // The long-context rule of the sliding window: where one draft is all that pays, drafting with the model is not worth its trouble.
+        let too_short = layers && draft_len == DraftLen::Window && best < 2;
         let against = if gain < WORTH {
-            Some(Against::Slow)
+            Some(Reason::Slow { gain })
         } else if too_short {
-            Some(Against::Short)
+            Some(Reason::Short { gain })
         } else if self.balance > allowance + CREDIT {
-            Some(Against::Debt)
+            Some(Reason::Debt { lost: self.balance })
         } else {
             None
         };
@@ -276,7 +273,7 @@ impl Arm {
                 line.pause = (line.pause / 2).max(FIRST_PAUSE);
                 line.off = None;
             }
-            return Verdict::Work(k);
+            return Verdict::Work { k, gain };
         }
         if std::mem::take(&mut line.working) {
             line.rest(generated);
@@ -288,9 +285,9 @@ impl Arm {
             let judged = estimate.judged.round();
             let drafts = if judged == 1.0 { "draft" } else { "drafts" };
             let against = match against {
-                Against::Slow => format!("predicted speed-up {gain:.2}"),
-                Against::Short => format!("predicted speed-up {gain:.2} and best draft length 1"),
-                Against::Debt => format!("it has cost {:.1} plain steps so far", self.balance),
+                Reason::Short { gain } => format!("predicted speed-up {gain:.2} and best draft length 1"),
+                Reason::Debt { lost } => format!("it has cost {lost:.1} plain steps so far"),
+                _ => format!("predicted speed-up {gain:.2}"),
             };
             let cost = self
                 .drafter
@@ -303,36 +300,41 @@ impl Arm {
                 prices.verify(k, bonus),
             ));
         }
+        let rests = against.unwrap_or(Reason::Slow { gain });
         let (k, bonus) = if layers { (1, false) } else { (2, bonus) };
         let price = (prices.draft + prices.verify(k, bonus) - 1.0).max(0.0);
-        let hopeless = best_len(prices, 1.0, wish.bonus).1 < WORTH;
+        let hopeless = best_len(prices, &[1.0; MAX_DRAFT], wish.bonus).1 < WORTH;
         if hopeless || generated < line.next_probe || self.balance + price > allowance {
-            return Verdict::Rest;
+            return Verdict::Rest(rests);
         }
         if std::mem::take(&mut line.next_probe) > 0 {
             line.record.age(2.0); // what was so long ago yields to what the probes find; they go on until one fails
         }
-        Verdict::Probe { k, bonus, last_try: estimate.judged + 1.0 >= ENOUGH }
+        Verdict::Probe { k, bonus, last_try: estimate.judged + 1.0 >= ENOUGH, gain }
     }
 
     fn estimate(&self, offer: usize, costs: &CostModel) -> Estimate {
-        let own = self.lines[offer].record;
-        match self.drafter.path() {
+        let record = &self.lines[offer].record;
+        let own = record.all;
+        let (alpha, judged, enough) = match self.drafter.path() {
             Some(path) => {
-                // Others' record gives way to the sequence's own.
-                let (accepted, judged) = costs.prior(path);
+                // What others came to, or what is known from training, gives way to the sequence's own.
+                let (accepted, judged) = match (costs.prior(path), self.drafter.prior()) {
+                    ((_, 0.0), Some(alpha)) => (alpha * PRIOR_WEIGHT, PRIOR_WEIGHT),
+                    (others, _) => others,
+                };
                 let scale = 6.0 / (6.0 + own.judged);
                 let (a, n) = (own.accepted + accepted * scale, own.judged + judged * scale);
                 // A hopeful prior: what is tried too little costs a probe, what is given up too early costs the gain.
-                Estimate { alpha: (a + 2.0) / (n + 3.0), judged: n, enough: n >= ENOUGH }
+                ((a + 2.0) / (n + 3.0), n, n >= ENOUGH)
             }
             None => {
                 // The longer the match, the likelier it goes on.
                 let prior = [0.25, 0.4, 0.55, 0.65][offer.clamp(1, 4) - 1];
-                let alpha = (own.accepted + 2.0 * prior) / (own.judged + 2.0);
-                Estimate { alpha, judged: own.judged, enough: true }
+                ((own.accepted + 2.0 * prior) / (own.judged + 2.0), own.judged, true)
             }
-        }
+        };
+        Estimate { alpha, chain: record.chain(alpha), judged, enough }
     }
 }
 
@@ -347,7 +349,7 @@ impl Line {
 }
 
 impl Prices {
-    fn new(costs: &CostModel, path: Option<&DraftPath>) -> Self {
+    fn new(costs: CostsAt<'_>, path: Option<&DraftPath>) -> Self {
         let draft = path.map_or(0.0, |p| costs.c(p));
         let mut prices = Prices { draft, with_bonus: [1.0; MAX_DRAFT + 1], bare: [1.0; MAX_DRAFT + 1] };
         for k in 0..=MAX_DRAFT {
@@ -371,17 +373,21 @@ impl Prices {
 }
 
 /// The expected speed-up of rounds of `k` drafts.
-fn speedup(prices: &Prices, alpha: f64, k: usize, bonus: bool) -> f64 {
+fn speedup(prices: &Prices, chain: &Chain, k: usize, bonus: bool) -> f64 {
     // Token i + 1 of a round is there if i drafts were accepted; without the bonus row there is none after the last draft.
-    let tokens: f64 = (0..k + usize::from(bonus)).map(|i| alpha.powi(i as i32)).sum();
+    let (mut tokens, mut reached) = (0.0, 1.0);
+    for i in 0..k + usize::from(bonus) {
+        tokens += reached;
+        reached *= chain.get(i).copied().unwrap_or(0.0);
+    }
     tokens / (prices.draft * k as f64 + prices.verify(k, bonus))
 }
 
 /// The draft length with the highest expected speed-up, and that.
-fn best_len(prices: &Prices, alpha: f64, bonus: bool) -> (usize, f64) {
+fn best_len(prices: &Prices, chain: &Chain, bonus: bool) -> (usize, f64) {
     let mut best = (1, f64::NEG_INFINITY);
     for k in 1..=HORIZON {
-        let gain = speedup(prices, alpha, k, bonus);
+        let gain = speedup(prices, chain, k, bonus);
         if gain > best.1 {
             best = (k, gain);
         }
@@ -412,7 +418,7 @@ mod tests {
         ];
         for (k, row) in table {
             for (alpha, expected) in [0.6, 0.7, 0.8, 0.9].into_iter().zip(row) {
-                let got = speedup(&prices(0.3, 1.0), alpha, k, true);
+                let got = speedup(&prices(0.3, 1.0), &[alpha; MAX_DRAFT], k, true);
                 assert!((got - expected).abs() < 0.006, "k {k}, alpha {alpha}: {got}, expected {expected}");
             }
         }
@@ -436,18 +442,18 @@ mod tests {
         costs.record(&[row(&LayerPlan::full(10))], 1.0);
         costs.record(&[row(&plan)], c);
         let mut arm = Arm::new(Box::new(crate::model_drafter::ModelDrafter::new(path.clone(), None, 0.0)));
-        arm.lines[0].record = Record { accepted, judged };
-        let prices = Prices::new(&costs, Some(&path));
-        let verdict = arm.weigh(&prices, 0, Wish { draft_len: DraftLen::Adaptive, bonus: true }, 100, &costs);
+        arm.lines[0].record.all = crate::acceptance::Counts { accepted, judged };
+        let prices = Prices::new(costs.at(0), Some(&path));
+        let verdict = arm.weigh(&prices, 0, Wish { draft_len: DraftLen::Window, bonus: true }, 100, &costs);
         (verdict, arm.off_reason().map(str::to_owned))
     }
 
     /// At long contexts attention makes c grow; where only one draft pays, layer skip is off, and it says why.
     #[test]
     fn layer_skip_is_off_where_the_best_draft_length_is_below_two() {
-        assert!(matches!(weigh(0.3, 24.0, 32.0), (Verdict::Work(2..), None)));
+        assert!(matches!(weigh(0.3, 24.0, 32.0), (Verdict::Work { k: 2.., .. }, None)));
         let (verdict, reason) = weigh(0.45, 24.0, 37.0);
-        assert!(!matches!(verdict, Verdict::Work(_)));
+        assert!(!matches!(verdict, Verdict::Work { .. }));
         let reason = reason.expect("off");
         assert!(reason.contains("and best draft length 1, expected acceptance 0."), "{reason}");
         let (_, reason) = weigh(0.5, 2.0, 20.0);
@@ -460,8 +466,8 @@ mod tests {
 
     #[test]
     fn dear_drafts_are_best_kept_short() {
-        assert_eq!(best_len(&prices(0.3, 1.0), 0.8, true).0, 3);
-        assert_eq!(best_len(&prices(0.7, 1.1), 0.6, true).0, 1);
-        assert_eq!(best_len(&prices(0.0, 1.0), 0.6, true).0, HORIZON);
+        assert_eq!(best_len(&prices(0.3, 1.0), &[0.8; MAX_DRAFT], true).0, 3);
+        assert_eq!(best_len(&prices(0.7, 1.1), &[0.6; MAX_DRAFT], true).0, 1);
+        assert_eq!(best_len(&prices(0.0, 1.0), &[0.6; MAX_DRAFT], true).0, HORIZON);
     }
 }

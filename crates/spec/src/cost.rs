@@ -12,6 +12,11 @@ use crate::stats::{DrafterKind, SpecStats};
 
 /// Passes of up to this many rows have medians of their own.
 const ROWS: usize = 64;
+/// Contexts are told apart by length: up to 512 positions, up to 1024, and so on; the last level has no end.
+const LEVELS: usize = 6;
+const FIRST_LEVEL: usize = 512;
+/// Loads are told apart where drafts share their step: 1 sequence, 2 or 3, 4 to 7, more.
+const LOADS: usize = 4;
 /// Ways to draft that are remembered; beyond that the one that was used least recently is forgotten.
 const PATHS: usize = 16;
 /// Prior: what each row beyond the first adds to a pass, as a share of a pass of one row.
@@ -29,10 +34,12 @@ struct Median {
     times: [f64; 9],
     recorded: usize,
     median: f64,
+    latest: u64, // decoding step of the latest time
 }
 
 impl Median {
-    fn record(&mut self, seconds: f64) {
+    fn record(&mut self, seconds: f64, step: u64) {
+        self.latest = step;
         self.times[self.recorded % self.times.len()] = seconds;
         self.recorded += 1;
         let n = self.recorded.min(self.times.len());
@@ -51,16 +58,23 @@ impl Median {
 struct PathCosts {
     path: DraftPath,
     used: u64,
-    draft: Median,
-    verify: [[Median; 2]; MAX_DRAFT + 1], // (rows from kept states, rows from tokens: 0 or 1)
+    times: Box<[PathTimes; LEVELS]>,
     accepted: f64,
     judged: f64,
+}
+
+/// Times of one way to draft at one level of contexts.
+#[derive(Debug, Clone, Default)]
+struct PathTimes {
+    draft: [Median; LOADS],
+    verify: [[Median; 2]; MAX_DRAFT + 1], // (rows from kept states, rows from tokens: 0 or 1)
 }
 
 /// Measured step times by kind of step. The engine records, speculation decides.
 #[derive(Debug, Clone)]
 pub struct CostModel {
-    pass: Box<[Median]>, // (rows - 1)
+    pass: [Box<[Median]>; LEVELS], // (level, rows - 1)
+    level: usize,                  // of the latest decoding step
     paths: Vec<PathCosts>,
     recorded: u64,
     last_path: Option<usize>, // of the latest draft step: whose states the next verification enters from
@@ -77,7 +91,8 @@ impl CostModel {
     /// A model that has seen nothing and answers from its priors.
     pub fn new() -> Self {
         CostModel {
-            pass: vec![Median::default(); ROWS].into(),
+            pass: std::array::from_fn(|_| vec![Median::default(); ROWS].into()),
+            level: 0,
             paths: Vec::new(),
             recorded: 0,
             last_path: None,
@@ -97,6 +112,8 @@ impl CostModel {
             return;
         }
         self.recorded += 1;
+        let level = level_of(rows.iter().map(|r| r.pos).max().unwrap_or(0));
+        self.level = level;
         let (mut kept, mut from_token, mut sequences) = (0, 0, 0);
         let mut draft: Option<&Row> = None;
         let mut one_path = true;
@@ -118,16 +135,16 @@ impl CostModel {
             let at = self.path_index(&row.plan, row.readout);
             self.last_path = Some(at);
             if one_path {
-                self.paths[at].draft.record(seconds);
+                self.paths[at].times[level].draft[load_of(sequences)].record(seconds, self.recorded);
             }
         } else if kept == 0 || sequences > 1 {
-            if let Some(pass) = self.pass.get_mut(kept + from_token - 1) {
-                pass.record(seconds);
+            if let Some(pass) = self.pass[level].get_mut(kept + from_token - 1) {
+                pass.record(seconds, self.recorded);
             }
         } else if let Some(at) = self.last_path
-            && let Some(verify) = self.paths[at].verify.get_mut(kept).and_then(|v| v.get_mut(from_token))
+            && let Some(verify) = self.paths[at].times[level].verify.get_mut(kept).and_then(|v| v.get_mut(from_token))
         {
-            verify.record(seconds);
+            verify.record(seconds, self.recorded);
         }
     }
 
@@ -155,81 +172,54 @@ impl CostModel {
         (own.accepted * scale, own.judged * scale)
     }
 
-    /// Seconds of a plain decoding step of one row; `None` until measured.
+    /// Decoding steps since a plain one was timed, at contexts like that of `pos` and the number of sequences of late; `None`: none ever was.
+    pub(crate) fn plain_age(&self, pos: usize) -> Option<u64> {
+        let pass = self.pass[level_of(pos)].get(self.batch() - 1)?;
+        (pass.recorded > 0).then(|| self.recorded - pass.latest)
+    }
+
+    /// The same costs, as they are at contexts like that of `pos`.
+    pub(crate) fn at(&self, pos: usize) -> CostsAt<'_> {
+        CostsAt::new(self, level_of(pos))
+    }
+
+    fn here(&self) -> CostsAt<'_> {
+        CostsAt::new(self, self.level)
+    }
+
+    /// Seconds of a plain decoding step of one row, at contexts as of late; `None` until measured.
     pub fn plain(&self) -> Option<f64> {
         self.pass(1)
     }
 
-    /// Seconds of a pass of the full model over `m` rows that enter by their tokens; `None` until measured.
+    /// Seconds of a pass of the full model over `m` rows that enter by their tokens, at contexts as of late; `None` until measured.
     pub fn pass(&self, m: usize) -> Option<f64> {
-        self.pass.get(m.checked_sub(1)?)?.get()
+        self.here().pass(m)
     }
 
-    /// Seconds of one draft step of `path`; `None` until measured.
+    /// Seconds of one draft step of `path`, at contexts as of late; `None` until measured.
     pub fn draft(&self, path: &DraftPath) -> Option<f64> {
-        self.path_costs(path)?.draft.get()
+        self.here().draft(path)
     }
 
-    /// c: the cost of one draft step of `path` over a plain step, measured or inferred.
+    /// c: the cost of one draft step of `path` over a plain step, measured or inferred, at contexts as of late.
     pub fn c(&self, path: &DraftPath) -> f64 {
-        let plan = &path.plan;
-        let layers = LAYER_SHARE * plan.cost_layers() as f64 / plan.n_layers() as f64;
-        match (self.draft(path), path.readout) {
-            (Some(seconds), _) if self.recorded_pass() => seconds / self.estimate(self.batch()),
-            (_, Readout::Nothing | Readout::Head) => 1.0 - LAYER_SHARE + layers,
-            (_, Readout::DraftVocab | Readout::ExitHead) => SMALL_HEAD_SHARE + layers,
-        }
+        self.here().c(path)
     }
 
-    /// b(m): the cost of a pass that gives each sequence of a step m rows over one that gives it one row, measured or inferred; at least 1.
+    /// b(m): the cost of a pass that gives each sequence of a step m rows over one that gives it one row, measured or inferred, at contexts
+    /// as of late; at least 1.
     pub fn b(&self, m: usize) -> f64 {
-        (self.estimate(self.batch() * m) / self.estimate(self.batch())).max(1.0)
-    }
-
-    /// The cost, over a plain step, of a verification in which `kept` rows of a sequence enter from states kept by `path` and `from_token`
-    /// from their tokens.
-    pub(crate) fn verify(&self, path: Option<&DraftPath>, kept: usize, from_token: usize) -> f64 {
-        let rows = self.b(kept + from_token);
-        let Some(path) = path.filter(|p| kept > 0 && p.plan.exact_prefix() > 0) else { return rows };
-        let measured = || self.path_costs(path)?.verify.get(kept)?.get(from_token)?.get();
-        if let Some(seconds) = measured().filter(|_| self.batch() == 1 && self.recorded_pass()) {
-            return seconds / self.estimate(1);
-        }
-        if from_token > 0 {
-            return rows; // the row from the token reads all layers
-        }
-        let (plan, n) = (&path.plan, path.plan.n_layers() as f64);
-        let share = match path.readout {
-            // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
-            Readout::Head => ((1.0 - self.c(path)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0),
-            _ => LAYER_SHARE,
-        };
-        rows * (1.0 - share * plan.exact_prefix() as f64 / n)
+        self.here().b(m)
     }
 
     /// Sequences in a step, lately.
     fn batch(&self) -> usize {
-        (self.sequences.round() as usize).max(1)
+        (self.sequences.round() as usize).clamp(1, ROWS)
     }
 
     fn recorded_pass(&self) -> bool {
-        self.pass.iter().any(|p| p.recorded > 0)
-    }
-
-    /// The cost of a pass of `m` rows: seconds if any pass was measured, else in units of a plain step.
-    fn estimate(&self, m: usize) -> f64 {
-        let prior = |m: usize| 1.0 + ROW_SHARE * (m as f64 - 1.0);
-        let known = |m: usize| self.pass(m).map(|seconds| (m, seconds));
-        if let Some((_, seconds)) = known(m) {
-            return seconds;
-        }
-        let below = (1..m.min(ROWS + 1)).rev().find_map(known);
-        let above = (m + 1..=ROWS).find_map(known);
-        match (below, above) {
-            (Some((a, at_a)), Some((b, at_b))) => at_a + (at_b - at_a) * (m - a) as f64 / (b - a) as f64,
-            (Some((a, seconds)), None) | (None, Some((a, seconds))) => seconds * prior(m) / prior(a),
-            (None, None) => prior(m),
-        }
+        self.pass.iter().flatten().any(|p| p.recorded > 0)
     }
 
     fn path_costs(&self, path: &DraftPath) -> Option<&PathCosts> {
@@ -243,8 +233,7 @@ impl CostModel {
                 let new = PathCosts {
                     path: DraftPath { plan: plan.clone(), readout },
                     used: 0,
-                    draft: Median::default(),
-                    verify: Default::default(),
+                    times: Default::default(),
                     accepted: 0.0,
                     judged: 0.0,
                 };
@@ -263,6 +252,119 @@ impl CostModel {
         };
         self.paths[at].used = self.recorded;
         at
+    }
+}
+
+/// The level of contexts of a position.
+fn level_of(pos: usize) -> usize {
+    let doublings = (pos / FIRST_LEVEL).checked_ilog2().map_or(0, |log| log as usize + 1);
+    doublings.min(LEVELS - 1)
+}
+
+/// The load of a step of so many sequences.
+fn load_of(sequences: usize) -> usize {
+    (sequences.max(1).ilog2() as usize).min(LOADS - 1)
+}
+
+/// Costs at one level of contexts. What was not measured there is taken from the nearest level where it was, scaled by the plain steps of
+/// both.
+#[derive(Clone, Copy)]
+pub(crate) struct CostsAt<'a> {
+    costs: &'a CostModel,
+    level: usize,
+    passes: [Option<f64>; ROWS], // (rows - 1)
+}
+
+impl<'a> CostsAt<'a> {
+    fn new(costs: &'a CostModel, level: usize) -> Self {
+        let mut here = CostsAt { costs, level, passes: [None; ROWS] };
+        for at in 0..ROWS {
+            here.passes[at] = here.look(|level| costs.pass[level].get(at)?.get());
+        }
+        here
+    }
+
+    /// The cost of one draft step of `path` over a plain step, measured or inferred.
+    pub(crate) fn c(&self, path: &DraftPath) -> f64 {
+        let plan = &path.plan;
+        let layers = LAYER_SHARE * plan.cost_layers() as f64 / plan.n_layers() as f64;
+        match (self.draft(path), path.readout) {
+            (Some(seconds), _) if self.costs.recorded_pass() => seconds / self.estimate(self.costs.batch()),
+            (_, Readout::Nothing | Readout::Head) => 1.0 - LAYER_SHARE + layers,
+            (_, Readout::DraftVocab | Readout::ExitHead) => SMALL_HEAD_SHARE + layers,
+        }
+    }
+
+    /// The cost of a pass that gives each sequence of a step m rows over one that gives it one row, measured or inferred; at least 1.
+    pub(crate) fn b(&self, m: usize) -> f64 {
+        let batch = self.costs.batch();
+        (self.estimate(batch * m) / self.estimate(batch)).max(1.0)
+    }
+
+    /// The cost, over a plain step, of a verification in which `kept` rows of a sequence enter from states kept by `path` and `from_token`
+    /// from their tokens.
+    pub(crate) fn verify(&self, path: Option<&DraftPath>, kept: usize, from_token: usize) -> f64 {
+        let rows = self.b(kept + from_token);
+        let Some(path) = path.filter(|p| kept > 0 && p.plan.exact_prefix() > 0) else { return rows };
+        let measured = || {
+            let own = self.costs.path_costs(path)?;
+            self.look(|level| own.times[level].verify.get(kept)?.get(from_token)?.get())
+        };
+        if let Some(seconds) = measured().filter(|_| self.costs.batch() == 1 && self.costs.recorded_pass()) {
+            return seconds / self.estimate(1);
+        }
+        if from_token > 0 {
+            return rows; // the row from the token reads all layers
+        }
+        let (plan, n) = (&path.plan, path.plan.n_layers() as f64);
+        let share = match path.readout {
+            // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
+            Readout::Head => ((1.0 - self.c(path)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0),
+            _ => LAYER_SHARE,
+        };
+        rows * (1.0 - share * plan.exact_prefix() as f64 / n)
+    }
+
+    fn pass(&self, m: usize) -> Option<f64> {
+        self.passes.get(m.checked_sub(1)?).copied().flatten()
+    }
+
+    fn draft(&self, path: &DraftPath) -> Option<f64> {
+        let own = self.costs.path_costs(path)?;
+        let load = load_of(self.costs.batch());
+        let nearest =
+            (0..LOADS).map(|d| [load.checked_sub(d), Some(load + d)]).flat_map(|pair| pair.into_iter().flatten());
+        nearest.filter(|load| *load < LOADS).find_map(|load| self.look(|level| own.times[level].draft[load].get()))
+    }
+
+    /// What `get` finds at this level, or at the nearest one.
+    fn look(&self, get: impl Fn(usize) -> Option<f64>) -> Option<f64> {
+        if let Some(seconds) = get(self.level) {
+            return Some(seconds);
+        }
+        let plain = |level: usize| self.costs.pass[level].get(self.costs.batch() - 1)?.get();
+        let nearest = (1..LEVELS).flat_map(|d| [self.level.checked_sub(d), Some(self.level + d)]);
+        nearest.flatten().filter(|level| *level < LEVELS).find_map(|level| {
+            let seconds = get(level)?;
+            let scale = plain(self.level).zip(plain(level)).map_or(1.0, |(here, there)| here / there);
+            Some(seconds * scale)
+        })
+    }
+
+    /// The cost of a pass of `m` rows: seconds if any pass was measured, else in units of a plain step.
+    fn estimate(&self, m: usize) -> f64 {
+        let prior = |m: usize| 1.0 + ROW_SHARE * (m as f64 - 1.0);
+        let known = |m: usize| self.pass(m).map(|seconds| (m, seconds));
+        if let Some((_, seconds)) = known(m) {
+            return seconds;
+        }
+        let below = (1..m.min(ROWS + 1)).rev().find_map(known);
+        let above = (m + 1..=ROWS).find_map(known);
+        match (below, above) {
+            (Some((a, at_a)), Some((b, at_b))) => at_a + (at_b - at_a) * (m - a) as f64 / (b - a) as f64,
+            (Some((a, seconds)), None) | (None, Some((a, seconds))) => seconds * prior(m) / prior(a),
+            (None, None) => prior(m),
+        }
     }
 }
 
@@ -318,13 +420,13 @@ mod tests {
         let mut costs = CostModel::new();
         assert_eq!(costs.draft(&path), None);
         assert!((costs.c(&path) - 0.6).abs() < 1e-12);
-        assert!((costs.verify(Some(&path), 1, 0) - 0.6).abs() < 1e-12);
+        assert!((costs.here().verify(Some(&path), 1, 0) - 0.6).abs() < 1e-12);
         passes(&mut costs, 1, 1.0);
         costs.record(&[row(0, Enter::Token, &exit)], 0.7);
         costs.record(&[row(0, Enter::Kept, &full), row(0, Enter::Kept, &full), row(0, Enter::Token, &full)], 1.2);
         assert_eq!(costs.draft(&path), Some(0.7));
         assert_eq!(costs.c(&path), 0.7);
-        assert_eq!(costs.verify(Some(&path), 2, 1), 1.2);
+        assert_eq!(costs.here().verify(Some(&path), 2, 1), 1.2);
         assert_eq!(costs.pass(3), None, "a verification from kept states is no pass of three rows");
         let mut prompt = row(0, Enter::Token, &full);
         prompt.readout = Readout::Nothing;
@@ -355,5 +457,28 @@ mod tests {
         assert_eq!(costs.paths.len(), PATHS);
         assert_eq!(costs.draft(&path(40)), Some(1.0));
         assert_eq!(costs.draft(&path(1)), None);
+    }
+
+    #[test]
+    fn contexts_have_costs_of_their_own_and_lend_them_to_their_neighbours() {
+        let (full, exit) = (LayerPlan::full(10), LayerPlan::exit(10, 5).expect("valid"));
+        let path = DraftPath { plan: exit.clone(), readout: Readout::Head };
+        let mut costs = CostModel::new();
+        let mut record = |plan: &LayerPlan, rows: usize, pos: usize, seconds: f64| {
+            let row = Row { pos, ..row(0, Enter::Token, plan) };
+            costs.record(&vec![row; rows], seconds);
+        };
+        record(&full, 1, 100, 1.0);
+        record(&full, 4, 100, 1.2);
+        record(&exit, 1, 100, 0.5);
+        record(&full, 1, 5000, 2.0);
+        record(&exit, 1, 5000, 1.4);
+        assert_eq!((costs.at(10).c(&path), costs.at(6000).c(&path)), (0.5, 0.7));
+        assert!((costs.at(6000).b(4) - 1.2).abs() < 1e-12, "taken over from where it was measured, scaled");
+        assert_eq!(costs.at(700).c(&path), 0.5);
+        assert_eq!(
+            (costs.plain(), costs.plain_age(100), costs.plain_age(5000), costs.plain_age(700)),
+            (Some(2.0), Some(4), Some(1), None)
+        );
     }
 }

@@ -19,6 +19,11 @@ pub trait Drafter: fmt::Debug + Send {
     /// How its rows run through the model; `None` if it drafts without running it.
     fn path(&self) -> Option<&DraftPath>;
 
+    /// The acceptance to be expected of it before anything was measured here, if it is known from elsewhere.
+    fn prior(&self) -> Option<f64> {
+        None
+    }
+
     /// Whether it has something to propose after the committed `tokens`. `Some` is the kind of proposal, for the record of how such
     /// proposals fare: the length of the matched n-gram for prompt lookup, 0 for the model.
     fn offer(&mut self, tokens: &[TokenId]) -> Option<usize>;

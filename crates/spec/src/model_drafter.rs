@@ -17,12 +17,18 @@ pub struct ModelDrafter {
     path: DraftPath,
     vocab: Option<Arc<[TokenId]>>, // the tokens of its logits; None: all
     min_confidence: f32,
+    prior: Option<f64>,
 }
 
 impl ModelDrafter {
     /// Drafts on `path`, whose logits are those of the tokens `vocab`, or of all; stops before a token whose row is less sure than `min_confidence`.
     pub fn new(path: DraftPath, vocab: Option<Arc<[TokenId]>>, min_confidence: f32) -> Self {
-        ModelDrafter { path, vocab, min_confidence }
+        ModelDrafter { path, vocab, min_confidence, prior: None }
+    }
+
+    /// Is expected to have this acceptance until more is known.
+    pub fn with_prior(self, prior: Option<f64>) -> Self {
+        ModelDrafter { prior, ..self }
     }
 }
 
@@ -33,6 +39,10 @@ impl Drafter for ModelDrafter {
 
     fn path(&self) -> Option<&DraftPath> {
         Some(&self.path)
+    }
+
+    fn prior(&self) -> Option<f64> {
+        self.prior
     }
 
     fn offer(&mut self, _: &[TokenId]) -> Option<usize> {

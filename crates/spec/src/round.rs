@@ -17,6 +17,7 @@ use crate::error::LogitsFault;
 use crate::history::History;
 use crate::noise::Place;
 use crate::path::DraftPath;
+use crate::reason::Reason;
 use crate::sampler::{Draft, Sampler};
 
 /// A round under way. Plain decoding is a round without a choice.
@@ -33,6 +34,7 @@ pub(crate) struct Round {
     /// Whether the next step drafts.
     pub(crate) drafting: bool,
     pub(crate) bonus: bool,
+    pub(crate) reason: Reason,
 }
 
 /// What the target made of a round's drafts.

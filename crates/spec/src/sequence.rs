@@ -15,6 +15,7 @@ use crate::noise::Place;
 use crate::params::{DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
 use crate::path::DraftPath;
 use crate::prompt_lookup::PromptLookup;
+use crate::reason::Reason;
 use crate::round::{Round, accept};
 use crate::sampler::Sampler;
 use crate::stats::{RoundTrace, SpecStats};
@@ -231,9 +232,9 @@ impl Sequence {
         let generated = self.tokens.len() - self.limits.prompt_len;
         // One token always comes from the target, so that the last one needs no draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
-        let choice = self.controller.choose(&self.tokens, generated, limit, costs);
+        let (choice, reason) = self.controller.choose(&self.tokens, generated, limit, costs);
         self.stats.off_reason = self.controller.off_reason();
-        let mut round = self.plain_round(choice);
+        let mut round = self.plain_round(choice, reason);
         if let Some(choice) = &round.choice {
             let drafter = self.controller.drafter_mut(choice);
             drafter.copy(&self.tokens, choice.k, &mut round.drafts);
@@ -249,9 +250,9 @@ impl Sequence {
     }
 
     /// A round without drafts so far.
-    fn plain_round(&self, choice: Option<Choice>) -> Round {
+    fn plain_round(&self, choice: Option<Choice>, reason: Reason) -> Round {
         let exit_kv = self.exit_kv;
-        Round { choice, path: None, exit_kv, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false }
+        Round { choice, path: None, exit_kv, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false, reason }
     }
 
     /// Takes the logits of the rows last asked for, the first of which is row `first` of `output`; commits, rolls back, and
@@ -291,7 +292,7 @@ impl Sequence {
         if end < self.tokens.len() {
             return self.set_len(backend, end);
         }
-        self.judge(self.plain_round(None), backend, output, first, committed)
+        self.judge(self.plain_round(None, Reason::Prompt), backend, output, first, committed)
     }
 
     /// A row of the draft's plan proposes the next token, or ends the draft.
@@ -388,7 +389,14 @@ impl Sequence {
                 self.trace.pop_front();
             }
             let drafter = drafter.filter(|_| drafted > 0);
-            self.trace.push_back(RoundTrace { committed: before, drafter, drafted, accepted, gained });
+            self.trace.push_back(RoundTrace {
+                committed: before,
+                drafter,
+                drafted,
+                accepted,
+                gained,
+                reason: round.reason,
+            });
         }
     }
 
@@ -448,15 +456,17 @@ fn check_tokens<'a>(
 /// The drafters that a request allows, in the order in which they are asked.
 fn drafters(params: &SpeculationParams, target: &Target) -> Vec<Box<dyn Drafter>> {
     let lookup = || Box::new(PromptLookup::new(params.ngram_min, params.ngram_max)) as Box<dyn Drafter>;
-    let model = |path, vocab| Box::new(ModelDrafter::new(path, vocab, params.min_confidence)) as Box<dyn Drafter>;
+    let model = |path, vocab, prior| {
+        Box::new(ModelDrafter::new(path, vocab, params.min_confidence).with_prior(prior)) as Box<dyn Drafter>
+    };
     let skip = |plan: LayerPlan| {
         let vocab = target.draft_vocab.clone().filter(|_| params.draft_vocab);
         let readout = if vocab.is_some() { Readout::DraftVocab } else { Readout::Head };
-        model(DraftPath { plan, readout }, vocab)
+        model(DraftPath { plan, readout }, vocab, None)
     };
     let exit_head = || {
         let head = target.exit_head.clone()?;
-        Some(model(DraftPath { plan: head.plan, readout: Readout::ExitHead }, Some(head.vocab)))
+        Some(model(DraftPath { plan: head.plan, readout: Readout::ExitHead }, Some(head.vocab), head.acceptance))
     };
     match &params.drafter {
         DrafterChoice::Off => Vec::new(),

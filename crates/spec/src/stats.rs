@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::params::MAX_DRAFT;
 use crate::path::DraftPath;
+use crate::reason::Reason;
 
 /// A way to draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,7 +169,7 @@ impl SpecStats {
 }
 
 /// One round, for debugging.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoundTrace {
     /// Tokens committed before the round, the prompt included.
     pub committed: usize,
@@ -180,4 +181,6 @@ pub struct RoundTrace {
     pub accepted: usize,
     /// Tokens that the round committed.
     pub gained: usize,
+    /// Why it drafted as it did.
+    pub reason: Reason,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use selfspec_model::{Backend, ExitHeadInfo, TokenId};
 
 /// What a sequence must know of the model that it runs on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// Layers.
     pub n_layers: usize,

@@ -124,6 +124,7 @@ impl FakeTarget {
         let exit_head = options.exit_head.as_ref().map(|(exit, vocab)| ExitHeadInfo {
             plan: LayerPlan::exit(n, *exit).unwrap_or_else(|_| LayerPlan::none(n)),
             vocab: vocab.clone().into(),
+            acceptance: None,
         });
         FakeTarget {
             free_pages: options.pages,

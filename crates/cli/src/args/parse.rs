@@ -72,12 +72,13 @@ pub(crate) fn not_empty(s: &str) -> Result<String, String> {
     if s.is_empty() { Err("must not be empty".to_owned()) } else { Ok(s.to_owned()) }
 }
 
-/// `auto`, or a fixed number of tokens.
+/// `auto`, `window`, or a fixed number of tokens.
 pub(crate) fn draft_len(s: &str) -> Result<DraftLen, String> {
     match (s.trim(), usize::from_str(s.trim())) {
         ("auto", _) => Ok(DraftLen::Adaptive),
+        ("window", _) => Ok(DraftLen::Window),
         (_, Ok(k)) if (1..=MAX_DRAFT).contains(&k) => Ok(DraftLen::Fixed(k)),
-        _ => Err(format!("expected `auto`, or a whole number from 1 to {MAX_DRAFT}")),
+        _ => Err(format!("expected `auto`, `window`, or a whole number from 1 to {MAX_DRAFT}")),
     }
 }
 

@@ -232,6 +232,7 @@ impl Report {
             let length = match r.contender.params.draft_len {
                 DraftLen::Fixed(k) => k.to_string(),
                 DraftLen::Adaptive => "auto".to_owned(),
+                DraftLen::Window => "window".to_owned(),
             };
             text += &format!(
                 "{},{exit},{length},{},{},{},{},{},{}\n",
@@ -332,6 +333,7 @@ fn line_json(r: &SpeculationResult) -> Value {
     let draft_len = match r.contender.params.draft_len {
         DraftLen::Fixed(k) => json!(k),
         DraftLen::Adaptive => json!("auto"),
+        DraftLen::Window => json!("window"),
     };
     json!({
         "drafter": r.contender.name,
@@ -350,7 +352,8 @@ fn length_words(draft_len: DraftLen) -> String {
     match draft_len {
         DraftLen::Fixed(1) => "1 token a round".to_owned(),
         DraftLen::Fixed(k) => format!("{k} tokens a round"),
-        DraftLen::Adaptive => "by its acceptance".to_owned(),
+        DraftLen::Adaptive => "as many as are predicted to pay".to_owned(),
+        DraftLen::Window => "by its acceptance of late".to_owned(),
     }
 }
 
