@@ -12,8 +12,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hub", &[]),
     ("model", &["kernels", "weights"]),
     ("spec", &["model"]),
+    ("train", &["model", "kernels", "weights"]),
     ("engine", &["spec", "model", "weights", "text", "kernels"]),
-    ("cli", &["engine", "hub"]),
+    ("cli", &["engine", "hub", "train"]),
     ("testkit", &["model", "weights"]),
     ("xtask", &[]),
 ];

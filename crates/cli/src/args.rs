@@ -73,7 +73,10 @@ pub(crate) enum Command {
     /// Prove on this machine that speculation changes no token
     Verify(VerifyArgs),
     /// Measure speed: prefill, decoding, cost of passes and drafts, speculation
-    Bench(BenchArgs),
+    Bench(BenchCommand),
+    /// Train what drafts for a model: nothing of the model's own output changes
+    #[command(subcommand)]
+    Train(TrainCommand),
     /// Show the tokens of a text
     Tokenize(TokenizeArgs),
     /// Print a completion script for a shell
@@ -373,6 +376,78 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BenchCommand {
+    #[command(subcommand)]
+    pub(crate) table: Option<BenchTable>,
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchTable {
+    /// Plain decoding against drafts of several lengths, alone and in a batch: latency, throughput, acceptance
+    Table(RecordArgs),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecordFormat {
+    /// A Markdown table
+    Md,
+    /// One JSON object
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Format of the result
+    #[arg(
+        short,
+        long,
+        env = "SELFSPEC_OUTPUT",
+        value_enum,
+        default_value = "md",
+        value_name = "FORMAT",
+        hide_env = true
+    )]
+    pub(crate) output: RecordFormat,
+    /// Tokens drafted a round, a line each
+    #[arg(long, env = "SELFSPEC_DRAFT_LENS", value_name = "K,...", value_delimiter = ',', value_parser = parse::draft_count)]
+    #[arg(default_value = "2,3,5,6", hide_env = true)]
+    pub(crate) draft_lens: Vec<usize>,
+    /// Draft with layers 0..L [default: the exit head, or 55% of the layers of a model without one]
+    #[arg(long, env = "SELFSPEC_EXIT_LAYER", value_name = "L", value_parser = parse::count, hide_env = true)]
+    pub(crate) exit_layer: Option<usize>,
+    /// Requests at a time in the columns of a batch
+    #[arg(long, env = "SELFSPEC_BATCH_SIZE", value_name = "N", default_value = "8", value_parser = parse::count, hide_env = true)]
+    pub(crate) batch: usize,
+    /// Temperature
+    #[arg(long, env = "SELFSPEC_TEMP", value_name = "T", default_value = "0.7", value_parser = parse::temperature, hide_env = true)]
+    pub(crate) temp: f32,
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use only the first N prompts
+    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", value_parser = parse::count, default_value = "16", hide_env = true)]
+    pub(crate) limit: usize,
+    /// Tokens to generate for each prompt
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "96")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Repetitions; medians count
+    #[arg(short, long, env = "SELFSPEC_REPETITIONS", value_name = "N", default_value = "3", value_parser = parse::count)]
+    #[arg(hide_env = true)]
+    pub(crate) repetitions: usize,
+    /// Use the prompts as plain text, without the model's chat template
+    #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
@@ -424,6 +499,115 @@ pub(crate) struct BenchArgs {
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrainCommand {
+    /// Train an exit head, a small layer that predicts what the model will say, on the model's own answers
+    Head(TrainHeadArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainHeadArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// The head's file
+    #[arg(
+        short,
+        long,
+        env = "SELFSPEC_OUT",
+        value_name = "FILE",
+        default_value = "exit-head.safetensors",
+        hide_env = true
+    )]
+    pub(crate) out: PathBuf,
+    /// Folder for answers, hidden states and checkpoints, from which a run that was ended goes on [default: the file's name with .work]
+    #[arg(long, env = "SELFSPEC_WORK", value_name = "DIR", hide_env = true)]
+    pub(crate) work: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadPlanArgs,
+    #[command(flatten)]
+    pub(crate) training: TrainingArgs,
+    /// Threads that compute [default: one for each core]
+    #[arg(short, long, env = "SELFSPEC_THREADS", value_name = "N", value_parser = parse::threads, hide_env = true)]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Data")]
+pub(crate) struct DataArgs {
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns`, and perhaps `category`; can be given several times
+    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    pub(crate) prompts: Vec<PathBuf>,
+    /// Use at most N prompts of each file
+    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) limit: Option<usize>,
+    /// Prompts that the model writes itself [default: 0, or 2000 without --prompts]
+    #[arg(long, env = "SELFSPEC_OWN_PROMPTS", value_name = "N", hide_env = true)]
+    pub(crate) own_prompts: Option<usize>,
+    /// Tokens to generate for each prompt
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "256")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Longest text, prompt and answer, in tokens
+    #[arg(long, env = "SELFSPEC_MAX_LENGTH", value_name = "N", default_value = "1024")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_length: usize,
+    /// Share of the answers that are sampled at temperature 0.8; the others are greedy
+    #[arg(long, env = "SELFSPEC_SAMPLED", value_name = "P", default_value = "0.35", value_parser = parse::zero_to_one)]
+    #[arg(hide_env = true)]
+    pub(crate) sampled: f32,
+    /// Share of the prompts that are given as plain text, without the model's chat template
+    #[arg(long, env = "SELFSPEC_PLAIN", value_name = "P", default_value = "0.1", value_parser = parse::zero_to_one)]
+    #[arg(hide_env = true)]
+    pub(crate) plain: f32,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Head")]
+pub(crate) struct HeadPlanArgs {
+    /// Layers of the model below the head; 0: it reads the embedding
+    #[arg(long, env = "SELFSPEC_HEAD_LAYER", value_name = "L", default_value = "0", hide_env = true)]
+    pub(crate) head_layer: usize,
+    /// Layers after which it reads the hidden state of the token before; `none`: it reads the exit only [default: two thirds of the depth, and all]
+    #[arg(long, env = "SELFSPEC_FEATURES", value_name = "L,...|none", value_parser = parse::features, hide_env = true)]
+    pub(crate) features: Option<Features>,
+    /// Width of the head's feed-forward part; 0: attention only [default: the model's]
+    #[arg(long, env = "SELFSPEC_FFN", value_name = "N", hide_env = true)]
+    pub(crate) ffn: Option<usize>,
+    /// Tokens that the head can propose: the most frequent ones of the answers
+    #[arg(long, env = "SELFSPEC_DRAFT_VOCAB", value_name = "N", default_value = "8192", value_parser = parse::count)]
+    #[arg(hide_env = true)]
+    pub(crate) draft_vocab: usize,
+    /// Store the matrices in BF16 and not in Q8_0
+    #[arg(long, env = "SELFSPEC_BF16", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) bf16: bool,
+}
+
+/// The features of a head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Features(pub(crate) Vec<usize>);
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Training")]
+pub(crate) struct TrainingArgs {
+    /// Times that every answer is seen
+    #[arg(long, env = "SELFSPEC_EPOCHS", value_name = "E", default_value = "4", value_parser = parse::above_zero, hide_env = true)]
+    pub(crate) epochs: f32,
+    /// Tokens in a batch, about
+    #[arg(long, env = "SELFSPEC_BATCH", value_name = "N", default_value = "1024", value_parser = parse::count, hide_env = true)]
+    pub(crate) batch: usize,
+    /// Highest learning rate
+    #[arg(long, env = "SELFSPEC_RATE", value_name = "R", default_value = "0.001", value_parser = parse::above_zero, hide_env = true)]
+    pub(crate) rate: f32,
+    /// Drafts of a round that are learned from
+    #[arg(long, env = "SELFSPEC_ROLLOUT", value_name = "N", default_value = "3", value_parser = parse::count, hide_env = true)]
+    pub(crate) rollout: usize,
+    /// Decides prompts, sampled answers, the order of the answers and those that are held out to judge by
+    #[arg(long, env = "SELFSPEC_SEED", value_name = "N", default_value = "1", value_parser = parse::seed, hide_env = true)]
+    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]

@@ -78,6 +78,11 @@ impl Steps {
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }
+
+    /// So many steps are done.
+    pub(crate) fn set(&self, done: u64) {
+        self.0.set_position(done);
+    }
 }
 
 impl Drop for Steps {

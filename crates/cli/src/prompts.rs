@@ -32,6 +32,11 @@ enum Input {
 }
 
 impl Case {
+    /// A prompt that is not from a file.
+    pub(crate) fn of_text(category: &str, text: String) -> Self {
+        Case { line: 0, category: category.to_owned(), input: Input::Text(text) }
+    }
+
     /// The prompt in a style. Messages as plain text are their contents, a blank line between them.
     pub(crate) fn prompt(&self, style: Style) -> Prompt {
         match (&self.input, style) {

@@ -6,12 +6,23 @@ use std::str::FromStr;
 
 use selfspec_engine::{DraftLen, ExitHeadSource, MAX_DRAFT};
 
+use super::Features;
+
 /// A floating-point number, which must pass `ok`.
 fn number(s: &str, ok: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {
     match f32::from_str(s.trim()) {
         Ok(v) if v.is_finite() && ok(v) => Ok(v),
         _ => Err(format!("expected {expected}")),
     }
+}
+
+/// Layers, or `none`.
+pub(crate) fn features(s: &str) -> Result<Features, String> {
+    if s.trim() == "none" {
+        return Ok(Features(Vec::new()));
+    }
+    let layers: Result<Vec<usize>, String> = s.split(',').map(count).collect();
+    layers.map(Features).map_err(|_| "expected numbers of layers with commas between, or none".to_owned())
 }
 
 pub(crate) fn exit_head(s: &str) -> Result<ExitHeadSource, String> {
@@ -80,6 +91,11 @@ pub(crate) fn draft_len(s: &str) -> Result<DraftLen, String> {
         (_, Ok(k)) if (1..=MAX_DRAFT).contains(&k) => Ok(DraftLen::Fixed(k)),
         _ => Err(format!("expected `auto`, `window`, or a whole number from 1 to {MAX_DRAFT}")),
     }
+}
+
+/// Tokens drafted a round.
+pub(crate) fn draft_count(s: &str) -> Result<usize, String> {
+    whole(s, 1..=MAX_DRAFT)
 }
 
 /// `A..B`: layers from A up to, not including, B.

@@ -1,5 +1,6 @@
 //! `selfspec bench`: what passes cost on this machine, and what speculation makes of it.
 
+mod record;
 mod report;
 mod speculation;
 
@@ -8,7 +9,7 @@ use selfspec_engine::{
     SpeculationParams,
 };
 
-use crate::args::{BenchArgs, Format};
+use crate::args::{BenchArgs, BenchCommand, BenchTable, Format};
 use crate::output::{self, Ui};
 use crate::progress::Steps;
 use crate::request::{Style, exit_plan};
@@ -28,7 +29,14 @@ const PREFILL: usize = 512;
 /// Tokens that a measurement of plain decoding generates.
 const PLAIN_TOKENS: usize = 64;
 
-pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
+pub(crate) fn run(command: &BenchCommand, ui: &Ui) -> anyhow::Result<()> {
+    match &command.table {
+        Some(BenchTable::Table(args)) => record::run(args, ui),
+        None => run_all(&command.bench, ui),
+    }
+}
+
+fn run_all(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), args.limit)?;
     let prompts = if args.prompts.is_none() { prompts::one_of_each(prompts) } else { prompts };
     let engine = model::engine(&args.model.model, None, &args.compute, ui)?;

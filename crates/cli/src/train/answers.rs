@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -40,13 +40,7 @@ const SAY: Duration = Duration::from_secs(30);
 
 /// The answers in `path`, and those of `jobs` that are not in it yet, which are generated and appended. Jobs that leave no room in the context
 /// are left out.
-pub(crate) fn generate(
-    engine: &Engine,
-    what: &str,
-    jobs: &[Job],
-    path: &Path,
-    ui: &Ui,
-) -> anyhow::Result<Vec<Answer>> {
+pub(crate) fn generate(engine: &Engine, what: &str, jobs: &[Job], path: &Path, ui: &Ui) -> anyhow::Result<Vec<Answer>> {
     let mut answers = read(path)?;
     if answers.len() >= jobs.len() {
         answers.truncate(jobs.len());
@@ -135,11 +129,6 @@ pub(crate) fn minutes(seconds: f64) -> String {
         s if s < 5400.0 => format!("{:.0} min", s / 60.0),
         s => format!("{:.1} h", s / 3600.0),
     }
-}
-
-/// The file of a stage in the working folder.
-pub(crate) fn stage(work: &Path, name: &str) -> PathBuf {
-    work.join(name)
 }
 
 #[cfg(test)]

@@ -116,3 +116,38 @@ fn an_exit_that_the_model_lacks_is_an_error() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(ran.stderr.starts_with("error: --exits 9: the model has 6 layers"), "{}", ran.stderr);
 }
+
+#[test]
+fn the_table_has_a_line_for_each_draft_length_and_the_batch_that_was_asked_for() {
+    let flags = [
+        "bench",
+        "table",
+        &model("tiny.gguf"),
+        "-r",
+        "1",
+        "-n",
+        "12",
+        "--limit",
+        "2",
+        "--draft-lens",
+        "2,4",
+        "--batch",
+        "3",
+    ];
+    let text = ran(&flags);
+    assert_eq!(text.code, Some(0), "{text:?}");
+    let lines: Vec<&str> = text.stdout.lines().filter(|l| l.starts_with('|')).collect();
+    assert!(lines[0].contains("latency b=1") && lines[0].contains("throughput b=3") && lines[0].contains("acceptance"));
+    assert_eq!(lines.len(), 2 + 3, "{}", text.stdout);
+    for (line, setting) in lines[2..].iter().zip(["plain", "k = 2", "k = 4"]) {
+        assert!(line.starts_with(&format!("| {setting} ")), "{line}");
+    }
+    assert!(text.stdout.contains("layers 0..3 draft, temperature 0.7, 2 prompts, up to 12 tokens"), "{}", text.stdout);
+    let json = ran(&[&flags[..], &["-o", "json", "--exit-layer", "2", "--temp", "0"]].concat()).json();
+    assert_eq!((json["drafter"].as_str(), json["batch"].as_u64()), (Some("layers 0..2"), Some(3)));
+    let lines = json["lines"].as_array().expect("an array");
+    assert_eq!(keys(&lines[0]), ["draft_len", "latency_s", "tok_s", "batch_tok_s", "acceptance"]);
+    assert!(lines[0]["acceptance"].is_null() && lines[1]["acceptance"].is_number(), "{json}");
+    let ran = ran(&["bench", "table", &model("tiny.gguf"), "--exit-layer", "6"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("--exit-layer 6: the model has 6 layers"), "{ran:?}");
+}

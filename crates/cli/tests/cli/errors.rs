@@ -150,7 +150,10 @@ fn a_number_out_of_range_is_told_the_range() {
         (["-n", "-1"], "--max-tokens <N>': expected a whole number from 1 to 16777216"),
         (["-c", "-5"], "--context <N>': expected a whole number from 1 to 16777216"),
         (["-t", "-2"], "--threads <N>': expected a whole number from 1 to 1024"),
-        (["--draft-len", "-1"], "--draft-len <N|auto|window>': expected `auto`, `window`, or a whole number from 1 to 16"),
+        (
+            ["--draft-len", "-1"],
+            "--draft-len <N|auto|window>': expected `auto`, `window`, or a whole number from 1 to 16",
+        ),
         (["--exit-layer", "-1"], "--exit-layer <L>': expected a whole number from 1 to 16777216"),
         (["--seed", "-1"], "--seed <N>': expected a whole number from 0 to 18446744073709551615"),
         (["--seed", "18446744073709551616"], "--seed <N>': expected a whole number from 0 to 18446744073709551615"),

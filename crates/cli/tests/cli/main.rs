@@ -7,4 +7,5 @@ mod models;
 mod real_model;
 mod run;
 mod support;
+mod train;
 mod verify;

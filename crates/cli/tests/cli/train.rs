@@ -1,0 +1,100 @@
+//! `train head` on a tiny model: from prompts to a head that drafts, in stages that go on where they were.
+
+use std::path::Path;
+
+use super::support::{Ran, file, finish, model, ran, selfspec};
+
+/// Flags that make a training short: the tiny model's answers are noise, and a head learns what it can of them.
+fn train(dir: &Path, more: &[&str]) -> Ran {
+    let (out, work) = (dir.join("head.safetensors"), dir.join("work"));
+    let tiny = model("tiny.gguf");
+    let flags = [
+        "train",
+        "head",
+        &tiny,
+        "-o",
+        out.to_str().expect("UTF-8"),
+        "--work",
+        work.to_str().expect("UTF-8"),
+        "-n",
+        "12",
+        "--draft-vocab",
+        "64",
+        "--epochs",
+        "2",
+        "--batch",
+        "200",
+        "--ffn",
+        "32",
+        "-t",
+        "2",
+    ];
+    ran(&[&flags, more].concat())
+}
+
+#[test]
+fn a_head_is_trained_on_the_models_own_answers_and_drafts_for_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_keep, prompts) = file(
+        "prompts.jsonl",
+        &(0..12)
+            .map(|i| format!("{{\"prompt\": \"hello {i} there\", \"category\": \"greeting\"}}\n"))
+            .collect::<String>(),
+    );
+    let prompts = prompts.to_str().expect("UTF-8").to_owned();
+    let trained = train(dir.path(), &["--prompts", &prompts, "--own-prompts", "4"]);
+    assert_eq!(trained.code, Some(0), "{trained:?}");
+    assert!(trained.stdout.contains("greeting") && trained.stdout.contains("all "), "{trained:?}");
+    assert!(trained.stderr.contains("the draft vocabulary cover"), "{trained:?}");
+    for stage in ["answers.jsonl", "own-prompts.jsonl", "states", "checkpoint"] {
+        assert!(dir.path().join("work").join(stage).exists(), "{stage}");
+    }
+    let head = dir.path().join("head.safetensors");
+    let first = std::fs::read(&head).expect("a head");
+
+    // Again: nothing is left to do, and the head is the same but for the command in its card.
+    let again = train(dir.path(), &["--prompts", &prompts, "--own-prompts", "4"]);
+    assert!(again.stderr.contains("going on from step"), "{again:?}");
+    assert_eq!(std::fs::read(&head).expect("a head"), first);
+
+    let head = head.to_str().expect("UTF-8");
+    let tiny = model("tiny.gguf");
+    let run =
+        |more: &[&str]| ran(&[&["run", &tiny, "-p", "hello 3 there", "-n", "40", "--json"], more].concat()).json();
+    let plain = run(&["--spec", "off"]);
+    let drafted = run(&["--exit-head", head, "--spec", "exit-head", "--spec-always", "--draft-len", "3"]);
+    assert_eq!(plain["token_ids"], drafted["token_ids"], "drafts change nothing");
+    assert_eq!(drafted["speculation"]["drafter"], "exit-head");
+    assert!(drafted["timings"]["draft_n"].as_u64() > Some(20), "{drafted}");
+    let verified = ran(&["verify", &tiny, "--exit-head", head, "--limit", "2", "-n", "24", "-t", "1,2"]);
+    assert!(verified.stdout.contains("exit head"), "{verified:?}");
+    assert!(!verified.stderr.contains("differs"), "{verified:?}");
+
+    // Another model refuses it, and says why.
+    let other = ran(&["run", &model("bare.gguf"), "-p", "x", "-n", "2", "--exit-head", head]);
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.stderr.contains("it was trained for") && other.stderr.contains("fingerprint"), "{other:?}");
+}
+
+#[test]
+fn what_cannot_be_trained_is_said_before_anything_is_generated() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let says = |more: &[&str], code: i32, words: &str| {
+        let ran = train(dir.path(), more);
+        assert!(ran.code == Some(code) && ran.stderr.contains(words), "{more:?}: {ran:?}");
+    };
+    let (_keep, empty) = file("empty.jsonl", "\n\n");
+    says(&["--prompts", empty.to_str().expect("UTF-8")], 2, "no prompts");
+    says(&["--prompts", "nowhere.jsonl"], 1, "cannot read nowhere.jsonl");
+    says(&["--own-prompts", "0"], 2, "no prompts");
+    says(&["--head-layer", "6"], 2, "--head-layer 6: the model has 6 layers");
+    says(&["--features", "2,7"], 2, "--features 7: the model has 6 layers");
+    says(&["--features", "two"], 2, "expected numbers of layers with commas between, or none");
+    says(&["--epochs", "0"], 2, "--epochs");
+    let bare = ran(&["train", "head", &model("bare.gguf"), "--work", dir.path().join("w").to_str().expect("UTF-8")]);
+    assert!(bare.code == Some(2) && bare.stderr.contains("no chat template"), "{bare:?}");
+    let home = tempfile::tempdir().expect("a folder");
+    let none =
+        finish(selfspec(home.path()).args(["run", &model("tiny.gguf"), "-p", "x", "-n", "2", "--spec", "exit-head"]));
+    assert!(none.code == Some(1) && none.stderr.contains("the model has no exit head"), "{none:?}");
+}

@@ -1,0 +1,176 @@
+//! The state of a training on disk, so that one that was interrupted goes on bit for bit where it was.
+//!
+//! A line of JSON that says what it is, the values, the optimizer's two rows of floats, and a checksum over all. It is written beside its
+//! place, made durable, and then moved there: what is there is always whole.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+
+/// What a checkpoint says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) version: u32,
+    /// Everything that decides the course of the training, as text.
+    pub(crate) identity: String,
+    /// Steps taken.
+    pub(crate) step: usize,
+    /// Steps that the optimizer has taken: those whose gradient was finite.
+    pub(crate) optimizer_steps: usize,
+    /// Batches without a finite loss, one after the other, up to here.
+    pub(crate) failed: usize,
+    /// Floats in each of the three rows.
+    pub(crate) len: usize,
+}
+
+/// The version that is read and written.
+pub(crate) const VERSION: u32 = 1;
+
+/// The state of a training.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Checkpoint {
+    pub(crate) header: Header,
+    pub(crate) values: Vec<f32>,
+    pub(crate) mean: Vec<f32>,
+    pub(crate) square: Vec<f32>,
+}
+
+impl Checkpoint {
+    pub(crate) fn write(&self, path: &Path) -> Result<(), TrainError> {
+        let mut bytes = serde_json::to_vec(&self.header).expect("a header is plain data");
+        bytes.push(b'\n');
+        for row in [&self.values, &self.mean, &self.square] {
+            row.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
+        }
+        bytes.extend(checksum(&bytes).to_le_bytes());
+        write_whole(path, &bytes)
+    }
+
+    /// Reads a checkpoint of a training with this identity and number of values.
+    pub(crate) fn read(path: &Path, identity: &str, len: usize) -> Result<Checkpoint, TrainError> {
+        let bytes = fs::read(path).map_err(TrainError::io("read", path))?;
+        let end = bytes.iter().position(|b| *b == b'\n');
+        let header: Option<Header> = end.and_then(|end| serde_json::from_slice(&bytes[..end]).ok());
+        let (Some(end), Some(header)) = (end, header) else {
+            return Err(TrainError::bad(path, "it is no checkpoint of a training"));
+        };
+        let differs = |what, theirs: String, ours: String| {
+            Err(TrainError::Mismatch { path: path.to_owned(), what, theirs, ours })
+        };
+        if header.version != VERSION {
+            return differs("version", header.version.to_string(), VERSION.to_string());
+        }
+        if header.identity != identity {
+            return differs("training", header.identity, identity.to_owned());
+        }
+        if header.len != len {
+            return differs("number of values", header.len.to_string(), len.to_string());
+        }
+        let start = end + 1;
+        let expected = (start + 3 * 4 * len + 8) as u64;
+        if bytes.len() as u64 != expected {
+            return Err(TrainError::Truncated { path: path.to_owned(), expected, got: bytes.len() as u64 });
+        }
+        let (content, sum) = bytes.split_at(bytes.len() - 8);
+        if checksum(content).to_le_bytes() != sum {
+            return Err(TrainError::bad(path, "its checksum is wrong"));
+        }
+        let row = |i: usize| {
+            let bytes = content[start + i * 4 * len..][..4 * len].chunks_exact(4);
+            bytes.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
+        Ok(Checkpoint { header, values: row(0), mean: row(1), square: row(2) })
+    }
+}
+
+/// Writes a file such that its place holds either what was there before or all of `bytes`, even if the machine stops.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let written = File::create(&part).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if let Err(e) = written {
+        // What is left of it helps nobody.
+        let _ = fs::remove_file(&part);
+        return Err(TrainError::io("write", path)(e));
+    }
+    fs::rename(&part, path).map_err(TrainError::io("write", path))?;
+    // The move itself is durable when its folder is; not every system lets one open a folder.
+    if let Some(Ok(folder)) = path.parent().map(File::open) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(8);
+    let step = |hash: u64, x: u64| (hash ^ x).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let hash = words.by_ref().fold(bytes.len() as u64, |hash, w| {
+        step(hash, u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]))
+    });
+    words.remainder().iter().fold(hash, |hash, b| step(hash, u64::from(*b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checkpoint() -> Checkpoint {
+        let header = Header {
+            version: VERSION,
+            identity: "this one".to_owned(),
+            step: 12,
+            optimizer_steps: 11,
+            failed: 1,
+            len: 3,
+        };
+        Checkpoint { header, values: vec![1.0, -2.5, 3e-40], mean: vec![0.1; 3], square: vec![0.2; 3] }
+    }
+
+    #[test]
+    fn a_checkpoint_comes_back_bit_for_bit_and_a_damaged_one_is_refused() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("state");
+        checkpoint().write(&path).expect("written");
+        checkpoint().write(&path).expect("written over it");
+        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 1, "nothing is left beside it");
+        assert_eq!(Checkpoint::read(&path, "this one", 3).expect("sound"), checkpoint());
+        let why = |identity: &str, len| Checkpoint::read(&path, identity, len).expect_err("refused").to_string();
+        assert!(why("another", 3).contains("made for another training (this one, now another)"));
+        assert!(why("this one", 4).contains("made for another number of values (3, now 4)"));
+        let whole = fs::read(&path).expect("there");
+        for len in [0, 5, whole.len() - 1] {
+            fs::write(&path, &whole[..len]).expect("written");
+            let e = why("this one", 3);
+            assert!(e.contains("no checkpoint") || e.contains("ends after"), "{len}: {e}");
+        }
+        for at in [whole.len() - 40, whole.len() - 1] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).expect("written");
+            assert!(why("this one", 3).contains("checksum"), "byte {at}");
+        }
+        fs::remove_file(&path).expect("there");
+        assert!(why("this one", 3).starts_with("cannot read "));
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_what_was_there() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("state");
+        fs::write(&path, "before").expect("written");
+        fs::create_dir(dir.path().join("state.part")).expect("in the way");
+        let e = checkpoint().write(&path).expect_err("in the way").to_string();
+        assert!(e.starts_with("cannot write "), "{e}");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "before");
+        let full = TrainError::io("write", &path)(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        assert!(full.to_string().starts_with("disk full while writing "));
+    }
+}

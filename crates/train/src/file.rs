@@ -1,0 +1,101 @@
+//! A head's file: safetensors, read by `selfspec_model::ExitHead`.
+//!
+//! Norms and biases are F32. Matrices are blocks of Q8_0 as bytes, (rows, k / 32 * 34), each block an f16 scale and 32 8-bit values, or BF16.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use selfspec_model::{ExitHeadCard, TokenId};
+
+use crate::checkpoint::write_whole;
+use crate::error::TrainError;
+use crate::layout::Layout;
+
+/// What the matrices of a head's file are stored as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Blocks of 32 8-bit values with a scale.
+    #[default]
+    Q8_0,
+    /// 16-bit floats.
+    Bf16,
+}
+
+const BLOCK: usize = 32;
+
+/// Writes a head's file: the values of `layout`, and the tokens it can propose, ascending.
+pub(crate) fn write(
+    path: &Path,
+    card: &ExitHeadCard,
+    layout: &Layout,
+    values: &[f32],
+    vocab: &[TokenId],
+    precision: Precision,
+) -> Result<(), TrainError> {
+    let mut stored: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+    for slot in layout.slots() {
+        let (values, name) = (&values[slot.place.clone()], slot.tensor.name());
+        if !slot.is_matrix() {
+            stored.push((name, Dtype::F32, vec![slot.cols], values.iter().flat_map(|x| x.to_le_bytes()).collect()));
+            continue;
+        }
+        match precision {
+            Precision::Bf16 => {
+                let bytes = values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
+                stored.push((name, Dtype::BF16, vec![slot.rows, slot.cols], bytes));
+            }
+            Precision::Q8_0 => {
+                if !slot.cols.is_multiple_of(BLOCK) {
+                    return Err(TrainError::Blocks { tensor: name, cols: slot.cols, block: BLOCK });
+                }
+                let shape = vec![slot.rows, slot.cols / BLOCK * (2 + BLOCK)];
+                stored.push((name, Dtype::U8, shape, values.chunks_exact(BLOCK).flat_map(quantize).collect()));
+            }
+        }
+    }
+    stored.push(("draft_vocab", Dtype::I32, vec![vocab.len()], vocab.iter().flat_map(|t| t.to_le_bytes()).collect()));
+    let views: HashMap<_, _> = stored
+        .iter()
+        .map(|(name, ty, shape, bytes)| {
+            ((*name).to_owned(), TensorView::new(*ty, shape.clone(), bytes).expect("shape and bytes agree"))
+        })
+        .collect();
+    let card = serde_json::to_string(card).expect("a card is plain data");
+    let metadata = HashMap::from([(ExitHeadCard::KEY.to_owned(), card)]);
+    let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| TrainError::bad(path, e))?;
+    write_whole(path, &bytes)
+}
+
+/// A block of Q8_0: to the nearest of 255 values that are symmetric about 0.
+fn quantize(block: &[f32]) -> [u8; 2 + BLOCK] {
+    let largest = block.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+    let scale = f16::from_f32(largest / 127.0);
+    let factor = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
+    let mut bytes = [0; 2 + BLOCK];
+    bytes[..2].copy_from_slice(&scale.to_le_bytes());
+    for (to, x) in bytes[2..].iter_mut().zip(block) {
+        *to = (x * factor).round().clamp(-127.0, 127.0) as i8 as u8;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_within_half_a_step() {
+        for scale in [1.0f32, 1e-2, 300.0, 0.0] {
+            let block: Vec<f32> = (0..32).map(|i| ((i * 7) as f32).sin() * scale).collect();
+            let bytes = quantize(&block);
+            let step = f16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
+            for (byte, x) in bytes[2..].iter().zip(&block) {
+                let error = (f32::from(*byte as i8) * step - x).abs();
+                assert!(error <= 0.51 * step + 1e-9, "{x}: off by {error} at a step of {step}");
+            }
+        }
+    }
+}

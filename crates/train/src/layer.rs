@@ -1,0 +1,270 @@
+//! The head's one decoder layer over many rows, and its gradient: the arithmetic of `crates/model/src/forward.rs`, in f32.
+
+use std::ops::Range;
+
+use crate::attention::{Attention, KeyValue, Step};
+use crate::gate::{gated, gated_backward};
+use crate::layout::{Matrix, Tensor};
+use crate::norm::{norm, norm_again, norm_backward};
+use crate::product::{Into, Packed, Scratch as ProductScratch, View};
+use crate::rotary::{Turn, rotate};
+use crate::weights::Weights;
+use crate::wide::{add, add_rows, add_to_rows};
+
+/// Rows before and after a norm whose input is needed again: the input, and what each row was multiplied by.
+#[derive(Default)]
+pub(crate) struct Normed {
+    pub(crate) input: Vec<f32>,
+    pub(crate) inverse: Vec<f32>,
+}
+
+/// What a pass over the layer keeps for its gradient.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) x: Normed,      // (row, dim): what enters the layer
+    q: Vec<f32>,               // (row, heads, head_dim), rotated
+    raw_q: Normed,             // before their norm, where there is one
+    raw_k: Normed,             // (row, kv_heads, head_dim)
+    attended: Vec<f32>,        // (row, heads, head_dim)
+    log_sums: Vec<f32>,        // (row, heads)
+    attention: Normed,         // (row, dim): the attention's part before its norm, where there is one
+    middle: Normed,            // (row, dim): between attention and feed-forward part
+    gate: Vec<f32>,            // (row, ffn_dim)
+    up: Vec<f32>,              // (row, ffn_dim)
+    ffn: Normed,               // (row, dim): the feed-forward part before its norm, where there is one
+    pub(crate) out: Vec<f32>,  // (row, dim): what leaves the layer
+    pub(crate) dout: Vec<f32>, // the gradient with respect to it; in the end that with respect to `x`
+}
+
+/// Memory that all passes share.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) attention: Attention,
+    pub(crate) products: ProductScratch,
+    pub(crate) input: Vec<f32>, // (row, dim)
+    wide: Vec<f32>,             // (row, ffn_dim)
+    part: Vec<f32>,             // (row, dim)
+    dq: Vec<f32>,               // (row, heads, head_dim)
+    dattended: Vec<f32>,        // (row, heads, head_dim)
+    pub(crate) before: Vec<f32>, // (row, anything): the gradient with respect to the input of a norm
+    pub(crate) packed: Packed,  // (row, inputs)
+}
+
+/// Sets the length without touching what is there already.
+pub(crate) fn fit(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    buffer.resize(len, 0.0);
+    buffer
+}
+
+/// As [`fit`], all zeros.
+pub(crate) fn zeros(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    buffer.clear();
+    buffer.resize(len, 0.0);
+    buffer
+}
+
+/// Runs the layer over the rows in `kept.x.input`, as step `kv.len() - 1` of a rollout; the last of `kv` is written.
+pub(crate) fn forward(w: &Weights, sequences: &[Range<usize>], kv: &mut [KeyValue], kept: &mut Kept, m: &mut Memory) {
+    let s = &w.shape;
+    let rows = kept.x.input.len() / s.dim;
+    let (q_len, kv_len, step) = (rows * s.q_dim(), rows * s.kv_dim(), kv.len() - 1);
+
+    let input = fit(&mut m.input, rows * s.dim);
+    norm(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), s.eps, fit(&mut kept.x.inverse, rows), input);
+    let now = &mut kv[step];
+    w.forward(Matrix::Query, input, Into::Set, fit(&mut kept.q, q_len), &mut m.products);
+    w.forward(Matrix::Key, input, Into::Set, fit(&mut now.k, kv_len), &mut m.products);
+    w.forward(Matrix::Value, input, Into::Set, fit(&mut now.v, kv_len), &mut m.products);
+    heads(w, sequences, &mut kept.q, s.heads, (Tensor::QueryBias, Tensor::QueryNorm), &mut kept.raw_q);
+    heads(w, sequences, &mut now.k, s.kv_heads, (Tensor::KeyBias, Tensor::KeyNorm), &mut kept.raw_k);
+    if let Some((bias, _)) = w.bias(Tensor::ValueBias) {
+        add_to_rows(&mut now.v, bias);
+    }
+    if step == 0 {
+        m.attention.set_exact(s, sequences, &kv[0]);
+    }
+    let attended = fit(&mut kept.attended, q_len);
+    let log_sums = fit(&mut kept.log_sums, rows * s.heads);
+    m.attention.forward(&Step { shape: s, sequences, step, q: &kept.q }, kv, attended, log_sums);
+
+    let middle = &mut kept.middle.input;
+    middle.clone_from(&kept.x.input);
+    if s.sandwich {
+        let part = fit(&mut kept.attention.input, rows * s.dim);
+        w.forward(Matrix::AttentionOutput, attended, Into::Set, part, &mut m.products);
+        let inverse = fit(&mut kept.attention.inverse, rows);
+        norm(part, s.dim, w.vector(Tensor::PostAttentionNorm), s.eps, inverse, &mut m.input);
+        add(middle, &m.input);
+    } else {
+        w.forward(Matrix::AttentionOutput, attended, Into::Add, middle, &mut m.products);
+    }
+
+    kept.out.clone_from(middle);
+    if s.ffn_dim == 0 {
+        return;
+    }
+    norm(middle, s.dim, w.vector(Tensor::FfnNorm), s.eps, fit(&mut kept.middle.inverse, rows), &mut m.input);
+    let gate = fit(&mut kept.gate, rows * s.ffn_dim);
+    let up = fit(&mut kept.up, rows * s.ffn_dim);
+    w.forward(Matrix::Gate, &m.input, Into::Set, gate, &mut m.products);
+    w.forward(Matrix::Up, &m.input, Into::Set, up, &mut m.products);
+    let wide = fit(&mut m.wide, rows * s.ffn_dim);
+    gated(s.gate, gate, up, wide);
+    if s.sandwich {
+        let part = fit(&mut kept.ffn.input, rows * s.dim);
+        w.forward(Matrix::Down, wide, Into::Set, part, &mut m.products);
+        norm(part, s.dim, w.vector(Tensor::PostFfnNorm), s.eps, fit(&mut kept.ffn.inverse, rows), &mut m.input);
+        add(&mut kept.out, &m.input);
+    } else {
+        w.forward(Matrix::Down, wide, Into::Add, &mut kept.out, &mut m.products);
+    }
+}
+
+/// Bias, norm and rotation of the heads of every row, in place; `raw` keeps what their norm's gradient needs.
+fn heads(
+    w: &Weights,
+    sequences: &[Range<usize>],
+    x: &mut [f32],
+    heads: usize,
+    (bias, head_norm): (Tensor, Tensor),
+    raw: &mut Normed,
+) {
+    let s = &w.shape;
+    if let Some((bias, _)) = w.bias(bias) {
+        add_to_rows(x, bias);
+    }
+    if s.qk_norm {
+        raw.input.clear();
+        raw.input.extend_from_slice(x);
+        norm(&raw.input, s.head_dim, w.vector(head_norm), s.eps, fit(&mut raw.inverse, x.len() / s.head_dim), x);
+    }
+    rotate(x, s.head_dim, heads, sequences, &s.rotations, Turn::Forward);
+}
+
+/// The other way: turns the gradient with respect to rotated heads into that with respect to what the matrix gave.
+fn heads_backward(
+    w: &Weights,
+    sequences: &[Range<usize>],
+    d: &mut Vec<f32>,
+    heads: usize,
+    (bias, head_norm): (Tensor, Tensor),
+    raw: &Normed,
+    gradient: &mut [f32],
+    before: &mut Vec<f32>,
+) {
+    let s = &w.shape;
+    rotate(d, s.head_dim, heads, sequences, &s.rotations, Turn::Back);
+    if s.qk_norm {
+        let place = w.layout.place(head_norm);
+        zeros(before, d.len());
+        norm_backward(&raw.input, s.head_dim, w.vector(head_norm), &raw.inverse, d, before, &mut gradient[place]);
+        std::mem::swap(d, before);
+    }
+    if let Some((_, place)) = w.bias(bias) {
+        add_rows(&mut gradient[place], d);
+    }
+}
+
+/// Turns `kept.dout` from the gradient with respect to what left the layer into that with respect to what entered it. Adds those of the
+/// weights to `gradient` and those of earlier steps' K and V to theirs in `kv`; that of its own K and V must be complete.
+pub(crate) fn backward(
+    w: &Weights,
+    sequences: &[Range<usize>],
+    kv: &mut [KeyValue],
+    kept: &mut Kept,
+    gradient: &mut [f32],
+    m: &mut Memory,
+) {
+    let s = &w.shape;
+    let rows = kept.x.input.len() / s.dim;
+    if s.ffn_dim > 0 {
+        ffn_backward(w, kept, gradient, m);
+    }
+
+    // The attention's part. `dout` is the gradient with respect to `middle`, and goes on to `x` as it is.
+    if s.sandwich {
+        let part = zeros(&mut m.part, rows * s.dim);
+        let place = w.layout.place(Tensor::PostAttentionNorm);
+        let Normed { input, inverse } = &kept.attention;
+        norm_backward(
+            input,
+            s.dim,
+            w.vector(Tensor::PostAttentionNorm),
+            inverse,
+            &kept.dout,
+            part,
+            &mut gradient[place],
+        );
+    } else {
+        m.part.clone_from(&kept.dout);
+    }
+    let dattended = fit(&mut m.dattended, rows * s.q_dim());
+    w.backward(Matrix::AttentionOutput, &m.part, Into::Set, dattended, &mut m.products);
+    m.packed.pack(View::new(&kept.attended, rows, s.q_dim()));
+    w.gradient(Matrix::AttentionOutput, &m.part, &m.packed, gradient, &mut m.products);
+    let step = kv.len() - 1;
+    let dq = fit(&mut m.dq, rows * s.q_dim());
+    let at = Step { shape: s, sequences, step, q: &kept.q };
+    m.attention.backward(&at, kv, &kept.attended, &kept.log_sums, dattended, dq);
+    heads_backward(w, sequences, &mut m.dq, s.heads, (Tensor::QueryBias, Tensor::QueryNorm), &kept.raw_q, gradient, &mut m.before);
+    let now = &mut kv[step];
+    let (bias, head_norm) = (Tensor::KeyBias, Tensor::KeyNorm);
+    heads_backward(w, sequences, &mut now.dk, s.kv_heads, (bias, head_norm), &kept.raw_k, gradient, &mut m.before);
+    if let Some((_, place)) = w.bias(Tensor::ValueBias) {
+        add_rows(&mut gradient[place], &now.dv);
+    }
+
+    let input = fit(&mut m.input, rows * s.dim);
+    norm_again(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), &kept.x.inverse, input);
+    m.packed.pack(View::new(input, rows, s.dim));
+    let dinput = fit(&mut m.part, rows * s.dim);
+    for (matrix, d, into) in
+        [(Matrix::Query, &m.dq, Into::Set), (Matrix::Key, &now.dk, Into::Add), (Matrix::Value, &now.dv, Into::Add)]
+    {
+        w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
+        w.backward(matrix, d, into, dinput, &mut m.products);
+    }
+    let place = w.layout.place(Tensor::AttentionNorm);
+    let weight = w.vector(Tensor::AttentionNorm);
+    norm_backward(&kept.x.input, s.dim, weight, &kept.x.inverse, dinput, &mut kept.dout, &mut gradient[place]);
+}
+
+/// The feed-forward part: turns `kept.dout` into the gradient with respect to `middle`.
+fn ffn_backward(w: &Weights, kept: &mut Kept, gradient: &mut [f32], m: &mut Memory) {
+    let s = &w.shape;
+    let rows = kept.x.input.len() / s.dim;
+    if s.sandwich {
+        let part = zeros(&mut m.part, rows * s.dim);
+        let place = w.layout.place(Tensor::PostFfnNorm);
+        let Normed { input, inverse } = &kept.ffn;
+        norm_backward(input, s.dim, w.vector(Tensor::PostFfnNorm), inverse, &kept.dout, part, &mut gradient[place]);
+    } else {
+        m.part.clone_from(&kept.dout);
+    }
+    let wide = fit(&mut m.wide, rows * s.ffn_dim);
+    gated(s.gate, &kept.gate, &kept.up, wide);
+    m.packed.pack(View::new(wide, rows, s.ffn_dim));
+    w.gradient(Matrix::Down, &m.part, &m.packed, gradient, &mut m.products);
+    w.backward(Matrix::Down, &m.part, Into::Set, wide, &mut m.products);
+    gated_backward(s.gate, &mut kept.gate, &mut kept.up, wide);
+
+    let input = fit(&mut m.input, rows * s.dim);
+    norm_again(&kept.middle.input, s.dim, w.vector(Tensor::FfnNorm), &kept.middle.inverse, input);
+    m.packed.pack(View::new(input, rows, s.dim));
+    let dinput = fit(&mut m.part, rows * s.dim);
+    for (matrix, d, into) in [(Matrix::Gate, &kept.gate, Into::Set), (Matrix::Up, &kept.up, Into::Add)] {
+        w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
+        w.backward(matrix, d, into, dinput, &mut m.products);
+    }
+    let place = w.layout.place(Tensor::FfnNorm);
+    let weight = w.vector(Tensor::FfnNorm);
+    norm_backward(
+        &kept.middle.input,
+        s.dim,
+        weight,
+        &kept.middle.inverse,
+        dinput,
+        &mut kept.dout,
+        &mut gradient[place],
+    );
+}

@@ -1,0 +1,60 @@
+//! Trains exit heads for a frozen model.
+//!
+//! An exit head (`selfspec_model::ExitHead`) is one small layer that predicts what the whole model will say, so that speculation has something to
+//! verify. Whatever it learns, the model's output stays as it is: a head decides about speed only.
+//!
+//! 1. The caller has texts with answers of the model itself ([`Corpus`]), chooses a draft vocabulary ([`frequent_tokens`]), and lets the model's
+//!    hidden states be computed once ([`StateCache`], through a [`StateSource`]).
+//! 2. A [`Trainer`] takes steps: a rollout of drafts from every position of every text (`rollout.rs`), the loss against the full model's distribution
+//!    (`loss.rs`), the gradient, AdamW. It saves its state, and goes on bit for bit where it was.
+//! 3. The result is judged on texts that were held out ([`Judgement`]) and written to a file ([`Trainer::write_head`]).
+//!
+//! Everything is plain Rust on slices: the gradient is written by hand, and checked against finite differences of a computation in f64 that shares
+//! nothing with it. The same texts, options and seed give the same bits on any number of threads.
+#![forbid(unsafe_code)]
+
+mod attention;
+mod batches;
+mod checkpoint;
+mod corpus;
+mod error;
+mod file;
+mod frozen;
+mod gate;
+mod head;
+mod judge;
+mod layer;
+mod layout;
+mod loss;
+mod norm;
+mod optimizer;
+mod product;
+mod progress;
+mod random;
+mod rollout;
+mod rotary;
+mod rows;
+mod schedule;
+mod shape;
+mod source;
+mod states;
+mod trainer;
+mod vocab;
+mod weights;
+mod wide;
+
+#[cfg(test)]
+mod gradient_tests;
+#[cfg(test)]
+mod reference;
+
+pub use corpus::{Corpus, Text};
+pub use error::TrainError;
+pub use file::Precision;
+pub use head::HeadPlan;
+pub use judge::{Acceptance, Judgement, TEMPERATURE};
+pub use progress::{Event, StepReport};
+pub use schedule::Schedule;
+pub use states::{StateCache, StateSource};
+pub use trainer::{Outcome, RunOptions, TrainOptions, Trainer};
+pub use vocab::{coverage, frequent_tokens};

@@ -1,0 +1,103 @@
+//! AdamW (Loshchilov and Hutter 2019), with the gradient clipped by its norm.
+
+use crate::layout::Layout;
+use crate::wide::{sum_of_squares, wide};
+
+/// Decay of the mean gradient.
+const BETA1: f32 = 0.9;
+/// Decay of the mean squared gradient.
+const BETA2: f32 = 0.95;
+const EPSILON: f32 = 1e-8;
+/// Weight decay of matrices; norms and biases have none.
+const WEIGHT_DECAY: f32 = 0.01;
+/// A longer gradient is shortened to this norm.
+const LONGEST: f64 = 1.0;
+
+/// The optimizer's state. Shape of each: (value of the layout).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Optimizer {
+    pub(crate) mean: Vec<f32>,
+    pub(crate) square: Vec<f32>,
+    pub(crate) steps: usize,
+}
+
+impl Optimizer {
+    pub(crate) fn new(len: usize) -> Optimizer {
+        Optimizer { mean: vec![0.0; len], square: vec![0.0; len], steps: 0 }
+    }
+
+    /// One step along `gradient`, with `threads` threads. Returns the gradient's norm; where that is not finite, nothing is changed.
+    pub(crate) fn step(
+        &mut self,
+        layout: &Layout,
+        values: &mut [f32],
+        gradient: &[f32],
+        rate: f32,
+        threads: usize,
+    ) -> f64 {
+        let length = sum_of_squares(gradient).sqrt();
+        if !length.is_finite() {
+            return length;
+        }
+        self.steps += 1;
+        let clip = if length > LONGEST { (LONGEST / length) as f32 } else { 1.0 };
+        let correction = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
+        let rule = Rule {
+            clip,
+            rate: (f64::from(rate) / correction(BETA1)) as f32,
+            root: (1.0 / correction(BETA2).sqrt()) as f32,
+            decay: 0.0,
+        };
+        let mut jobs = Vec::new();
+        let (mut values, mut mean, mut square) = (values, &mut self.mean[..], &mut self.square[..]);
+        for slot in layout.slots() {
+            let decay = if slot.is_matrix() { rate * WEIGHT_DECAY } else { 0.0 };
+            let len = slot.place.len();
+            let (a, b, c);
+            (a, values) = std::mem::take(&mut values).split_at_mut(len);
+            (b, mean) = std::mem::take(&mut mean).split_at_mut(len);
+            (c, square) = std::mem::take(&mut square).split_at_mut(len);
+            jobs.push((Rule { decay, ..rule }, a, b, c, &gradient[slot.place.clone()]));
+        }
+        // About equal shares: each thread takes the jobs whose middle lies in its part.
+        let (total, threads) = (layout.len().max(1), threads.max(1));
+        std::thread::scope(|scope| {
+            let mut from = 0;
+            let mut shares: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
+            for job in jobs {
+                let middle = from + job.1.len() / 2;
+                from += job.1.len();
+                shares[(middle * threads / total).min(threads - 1)].push(job);
+            }
+            for share in shares {
+                scope.spawn(move || {
+                    for (rule, values, mean, square, gradient) in share {
+                        adam(rule, values, mean, square, gradient);
+                    }
+                });
+            }
+        });
+        length
+    }
+}
+
+/// The numbers of one step.
+#[derive(Clone, Copy)]
+struct Rule {
+    clip: f32,
+    rate: f32,  // corrected for the mean's start at 0
+    root: f32,  // corrects the root of the mean square
+    decay: f32, // the rate times the weight decay
+}
+
+wide! {
+    /// One step of some values that share their weight decay.
+    fn adam<'a>(rule: Rule, values: &'a mut [f32], mean: &'a mut [f32], square: &'a mut [f32], gradient: &'a [f32]) {
+        for (((value, mean), square), gradient) in values.iter_mut().zip(mean).zip(square).zip(gradient) {
+            let g = gradient * rule.clip;
+            *mean = BETA1 * *mean + (1.0 - BETA1) * g;
+            *square = BETA2 * *square + (1.0 - BETA2) * g * g;
+            *value -= rule.rate * *mean / (square.sqrt() * rule.root + EPSILON) + rule.decay * *value;
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Numbers that are the same on every machine: a function of a seed and a name only.
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// A stream of its own for each (seed, name).
+    pub(crate) fn new(seed: u64, name: &str) -> Random {
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        Random(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`, which is above 0.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n as u64) as usize
+    }
+
+    /// `len` about normal values of standard deviation `std`: sums of uniforms, which need no function of the C library.
+    pub(crate) fn normals(&mut self, len: usize, std: f32) -> Vec<f32> {
+        let mut unit = || (self.bits() >> 40) as f32 / (1u64 << 24) as f32;
+        let mut normal = || (0..12).map(|_| unit()).sum::<f32>() - 6.0;
+        (0..len).map(|_| std * normal()).collect()
+    }
+
+    /// Puts `items` in a random order (Fisher and Yates).
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}

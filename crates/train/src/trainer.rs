@@ -1,0 +1,438 @@
+//! The training of a head.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use selfspec_model::{ExitHeadCard, Model, TokenId};
+use serde::{Deserialize, Serialize};
+
+use crate::batches::{Batches, ranges, shards};
+use crate::checkpoint::{Checkpoint, Header, VERSION};
+use crate::corpus::Corpus;
+use crate::error::TrainError;
+use crate::file::{self, Precision};
+use crate::frozen::Frozen;
+use crate::head::HeadPlan;
+use crate::judge::{Judge, Judgement};
+use crate::loss::{Sums, Weighing};
+use crate::optimizer::Optimizer;
+use crate::progress::{Event, StepReport};
+use crate::rollout::Rollout;
+use crate::rows::Rows;
+use crate::schedule::Schedule;
+use crate::source::RowSource;
+use crate::states::StateCache;
+use crate::weights::Weights;
+use crate::wide::add;
+
+/// Batches without a finite loss, one after the other, that end a training.
+const MOST_FAILED: usize = 10;
+
+/// Everything that decides the course of a training, beside the model and the texts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainOptions {
+    /// What the head is.
+    pub head: HeadPlan,
+    /// Drafts of a round that are learned from: 1 is the first alone. An unfused head is the same in all.
+    pub rollout: usize,
+    /// Weight of a draft in the loss against that of the one before it.
+    pub decay: f32,
+    /// Times that every text is seen; may be a fraction.
+    pub epochs: f64,
+    /// Tokens in a batch, about; a longer text is a batch of its own.
+    pub batch_tokens: usize,
+    /// Parts of a batch that are computed one by one: memory falls with their number, and up to that many threads share the work.
+    pub shards: usize,
+    /// Learning rate and mix of losses.
+    pub schedule: Schedule,
+    /// Texts of each domain that are held out to judge by; at most a tenth of it.
+    pub held_out: usize,
+    /// Decides the held-out texts, the order of the others, and the random part of the initial values.
+    pub seed: u64,
+}
+
+impl TrainOptions {
+    /// The usual options for a head.
+    pub fn new(head: HeadPlan) -> TrainOptions {
+        TrainOptions {
+            head,
+            rollout: 3,
+            decay: 0.8,
+            epochs: 4.0,
+            batch_tokens: 2048,
+            shards: 4,
+            schedule: Schedule::default(),
+            held_out: 12,
+            seed: 1,
+        }
+    }
+
+    fn check(&self) -> Result<(), TrainError> {
+        let is = |fine: bool, field: &'static str, value: String, range: &str| match fine {
+            true => Ok(()),
+            false => Err(TrainError::Option { field, why: format!("{value} is not {range}") }),
+        };
+        let s = &self.schedule;
+        let share = |x: f32| (0.0..=1.0).contains(&x);
+        is((1..=16).contains(&self.rollout), "rollout", self.rollout.to_string(), "from 1 to 16")?;
+        is((1..=256).contains(&self.shards), "shards", self.shards.to_string(), "from 1 to 256")?;
+        is(self.batch_tokens > 0, "batch_tokens", self.batch_tokens.to_string(), "above 0")?;
+        is(self.epochs > 0.0 && self.epochs <= 1e6, "epochs", self.epochs.to_string(), "above 0 and at most a million")?;
+        is(self.decay > 0.0 && self.decay <= 1.0, "decay", self.decay.to_string(), "above 0 and at most 1")?;
+        let rate = s.learning_rate;
+        is(rate > 0.0 && rate <= 1.0, "learning_rate", rate.to_string(), "above 0 and at most 1")?;
+        is(share(s.warm_up), "warm_up", s.warm_up.to_string(), "a share from 0 to 1")?;
+        is(share(s.last), "last", s.last.to_string(), "a share from 0 to 1")?;
+        is(share(s.refusal), "refusal", s.refusal.to_string(), "a share from 0 to 1")?;
+        is(share(s.refusal_from), "refusal_from", s.refusal_from.to_string(), "a share from 0 to 1")
+    }
+}
+
+/// What does not change the course of a training.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOptions<'a> {
+    /// Threads; 0 counts as 1.
+    pub threads: usize,
+    /// Where the state is saved; nowhere if `None`.
+    pub checkpoint: Option<&'a Path>,
+    /// Steps between two savings; the state is saved at the end, too, and when the run is stopped.
+    pub save_every: usize,
+    /// Steps between two judgements; there is one at the end, too. 0: none at all.
+    pub judge_every: usize,
+    /// Drafts of a round that are judged.
+    pub judged_drafts: usize,
+}
+
+impl Default for RunOptions<'_> {
+    fn default() -> Self {
+        RunOptions { threads: 1, checkpoint: None, save_every: 100, judge_every: 200, judged_drafts: 4 }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// All steps have been taken.
+    Finished(Option<Judgement>),
+    /// The caller stopped it. It goes on with another run, of this trainer or of one that reads the checkpoint.
+    Stopped,
+}
+
+/// A head in training.
+pub struct Trainer {
+    options: TrainOptions,
+    identity: String,
+    vocab: Vec<TokenId>,
+    corpus: Arc<Corpus>,
+    source: RowSource,
+    frozen: Frozen,
+    model: Arc<Model>,
+    weights: Weights,
+    values: Vec<f32>,
+    optimizer: Optimizer,
+    batches: Batches,
+    held_out: Vec<usize>,
+    judge: Option<Judge>,
+    step: usize,
+    failed: usize, // batches in a row
+    parts: Vec<Mutex<Part>>,
+    workers: Vec<Mutex<Worker>>,
+}
+
+/// A shard of a batch, and what came of it.
+struct Part {
+    texts: Vec<usize>,
+    gradient: Vec<f32>,
+    result: Result<Sums, TrainError>,
+}
+
+/// What a thread computes with.
+#[derive(Default)]
+struct Worker {
+    rows: Rows,
+    rollout: Rollout,
+}
+
+impl Trainer {
+    /// A head for `model` that can propose the tokens `vocab`, which ascend, to be trained on `corpus`, whose hidden states are in `cache`.
+    ///
+    /// # Errors
+    /// An option is out of its range, the cache is of something else, a token is unknown, or no text has an answer.
+    pub fn new(
+        model: Arc<Model>,
+        corpus: Arc<Corpus>,
+        cache: StateCache,
+        vocab: Vec<TokenId>,
+        options: TrainOptions,
+    ) -> Result<Trainer, TrainError> {
+        options.check()?;
+        options.head.check(&model)?;
+        corpus.check(model.vocab())?;
+        check_vocab(&vocab, model.vocab())?;
+        let (texts, held_out) = corpus.split(options.held_out, options.seed);
+        if texts.is_empty() {
+            return Err(TrainError::NoText { purpose: "train on", texts: corpus.texts.len() });
+        }
+        let (fingerprint, texts_fingerprint) = cache.made_for();
+        let stated = serde_json::to_string(&options).expect("options are plain data");
+        let tokens = vocab.iter().fold(vocab.len() as u64, |h, t| (h ^ u64::from(*t)).wrapping_mul(0x100_0000_01b3));
+        let identity = format!("model {fingerprint}, texts {texts_fingerprint}, vocabulary {tokens:016x}, {stated}");
+        let len = |i: usize| corpus.texts[i].tokens.len();
+        let positions = corpus.texts.iter().map(|text| text.tokens.len()).max().unwrap_or(0);
+        let shape = options.head.shape(&model, positions);
+        let values = options.head.initial(&model, &shape, options.seed);
+        let numbered = texts.iter().map(|i| (*i, len(*i))).collect();
+        let batches = Batches::new(numbered, options.batch_tokens, options.epochs, options.seed);
+        let part = || Mutex::new(Part { texts: Vec::new(), gradient: vec![0.0; values.len()], result: Ok(Sums::zero(0)) });
+        Ok(Trainer {
+            identity,
+            frozen: Frozen::of_model(&model, &vocab),
+            source: RowSource::new(model.clone(), corpus.clone(), cache, &options.head)?,
+            weights: Weights::new(shape, &values),
+            optimizer: Optimizer::new(values.len()),
+            parts: (0..options.shards).map(|_| part()).collect(),
+            workers: Vec::new(),
+            judge: None,
+            step: 0,
+            failed: 0,
+            held_out,
+            batches,
+            values,
+            model,
+            corpus,
+            vocab,
+            options,
+        })
+    }
+
+    /// Goes on from a checkpoint of the same training.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged, or is of another training: other options, model or texts.
+    pub fn resume(&mut self, path: &Path) -> Result<(), TrainError> {
+        let read = Checkpoint::read(path, &self.identity, self.values.len())?;
+        self.values = read.values;
+        self.optimizer = Optimizer { mean: read.mean, square: read.square, steps: read.header.optimizer_steps };
+        (self.step, self.failed) = (read.header.step, read.header.failed);
+        self.weights.set(&self.values, 1);
+        Ok(())
+    }
+
+    /// Writes what [`Trainer::resume`] reads.
+    ///
+    /// # Errors
+    /// The file cannot be written; what was there is then as before.
+    pub fn save(&self, path: &Path) -> Result<(), TrainError> {
+        let header = Header {
+            version: VERSION,
+            identity: self.identity.clone(),
+            step: self.step,
+            optimizer_steps: self.optimizer.steps,
+            failed: self.failed,
+            len: self.values.len(),
+        };
+        let Optimizer { mean, square, .. } = &self.optimizer;
+        Checkpoint { header, values: self.values.clone(), mean: mean.clone(), square: square.clone() }.write(path)
+    }
+
+    /// Takes the steps that are left. `tell` hears of everything, and stops the run by breaking.
+    ///
+    /// # Errors
+    /// Hidden states cannot be read, the state cannot be saved, or [`TrainError::Diverged`].
+    pub fn run(
+        &mut self,
+        run: &RunOptions<'_>,
+        tell: &mut dyn FnMut(&Event) -> ControlFlow<()>,
+    ) -> Result<Outcome, TrainError> {
+        let threads = run.threads.max(1);
+        let (begun, steps, mut tokens, first) = (Instant::now(), self.batches.steps(), 0, self.step);
+        let mut judged = Duration::ZERO;
+        while self.step < steps {
+            let mut report = self.take_step(threads)?;
+            tokens += report.tokens;
+            let seconds = (begun.elapsed() - judged).as_secs_f64();
+            report.tokens_per_second = tokens as f64 / seconds.max(1e-9);
+            report.seconds_left = seconds / (self.step - first) as f64 * (steps - self.step) as f64;
+            if self.failed >= MOST_FAILED {
+                return Err(TrainError::Diverged { batches: self.failed, step: self.step });
+            }
+            let mut flow = tell(&Event::Step(report));
+            let last = self.step == steps;
+            if flow.is_continue() && !last && run.judge_every > 0 && self.step.is_multiple_of(run.judge_every) {
+                let start = Instant::now();
+                let judgement = self.judge(run.judged_drafts, threads)?;
+                judged += start.elapsed();
+                flow = tell(&Event::Judged { step: self.step, judgement });
+            }
+            let due = last || flow.is_break() || self.step.is_multiple_of(run.save_every.max(1));
+            if let Some(path) = run.checkpoint.filter(|_| due) {
+                self.save(path)?;
+                let told = tell(&Event::Saved { step: self.step, path: path.to_owned() });
+                flow = if told.is_break() { told } else { flow };
+            }
+            if flow.is_break() && !last {
+                return Ok(Outcome::Stopped);
+            }
+        }
+        if run.judge_every == 0 {
+            return Ok(Outcome::Finished(None));
+        }
+        let judgement = self.judge(run.judged_drafts, threads)?;
+        let _ = tell(&Event::Judged { step: self.step, judgement: judgement.clone() });
+        Ok(Outcome::Finished(Some(judgement)))
+    }
+
+    /// How the head does on the texts that are held out: `drafts` positions ahead of every position of their answers.
+    ///
+    /// # Errors
+    /// Hidden states cannot be read.
+    pub fn judge(&mut self, drafts: usize, threads: usize) -> Result<Judgement, TrainError> {
+        let judge = match self.judge.take() {
+            Some(judge) => judge,
+            None => {
+                let (vocab, held_out) = (&self.vocab, &self.held_out);
+                Judge::new(&self.model, &self.frozen, vocab, &self.source, &self.corpus, held_out, threads)?
+            }
+        };
+        self.judge.insert(judge).judge(&self.weights, &self.frozen, &self.source, drafts.max(1), threads)
+    }
+
+    /// Steps taken, and steps in all.
+    pub fn steps(&self) -> (usize, usize) {
+        (self.step, self.batches.steps())
+    }
+
+    /// Numbers that the head has.
+    pub fn parameters(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Writes the head's file. Of `card`, what follows from the head and the training is filled in: the rest is the caller's.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the model's width is no whole number of blocks.
+    pub fn write_head(&self, path: &Path, card: ExitHeadCard, precision: Precision) -> Result<(), TrainError> {
+        let card = ExitHeadCard {
+            version: ExitHeadCard::VERSION,
+            exit_layer: self.options.head.exit_layer,
+            features: self.options.head.features.clone(),
+            ffn_dim: self.options.head.ffn_dim,
+            vocab: self.vocab.len(),
+            tokens: self.corpus.tokens(),
+            epochs: self.batches.epochs(self.step),
+            seed: self.options.seed,
+            ..card
+        };
+        file::write(path, &card, &self.weights.layout, &self.values, &self.vocab, precision)
+    }
+
+    /// One step: the gradient of one batch, and the optimizer's answer to it.
+    fn take_step(&mut self, threads: usize) -> Result<StepReport, TrainError> {
+        let steps = self.batches.steps();
+        let (rate, refusal) =
+            (self.options.schedule.rate(self.step, steps), self.options.schedule.refusal_share(self.step, steps));
+        let texts: Vec<(usize, usize)> =
+            self.batches.get(self.step).iter().map(|i| (*i, self.corpus.texts[*i].tokens.len())).collect();
+        let rollout = if self.options.head.features.is_empty() { 1 } else { self.options.rollout };
+        let counts = (0..rollout).map(|j| texts.iter().map(|t| self.corpus.texts[t.0].counted(j)).sum()).collect();
+        let weighing = Weighing { decay: self.options.decay, refusal, counts };
+        let sums = self.gradient(&texts, &weighing, threads)?;
+        let loss = weighing.total(&sums);
+        let mut gradient_norm = f64::NAN;
+        if loss.is_finite() {
+            let gradient = &self.parts[0].get_mut().unwrap_or_else(PoisonError::into_inner).gradient;
+            let layout = &self.weights.layout;
+            gradient_norm = self.optimizer.step(layout, &mut self.values, gradient, rate, threads);
+        }
+        let skipped = !gradient_norm.is_finite();
+        self.failed = if skipped { self.failed + 1 } else { 0 };
+        if !skipped {
+            self.weights.set(&self.values, threads);
+        }
+        self.step += 1;
+        let means = |sums: &[f64]| sums.iter().zip(&weighing.counts).map(|(s, n)| s / (*n).max(1) as f64).collect();
+        Ok(StepReport {
+            step: self.step,
+            steps,
+            epochs: self.batches.epochs(self.step),
+            loss,
+            divergence: means(&sums.divergence),
+            overlap: means(&sums.overlap),
+            gradient_norm,
+            learning_rate: rate,
+            skipped,
+            tokens: texts.iter().map(|t| t.1).sum(),
+            tokens_per_second: 0.0,
+            seconds_left: 0.0,
+        })
+    }
+
+    /// The losses of a batch, whose gradient is left in the first part. Parts are added in their order, whoever computed them.
+    fn gradient(&mut self, texts: &[(usize, usize)], weighing: &Weighing, threads: usize) -> Result<Sums, TrainError> {
+        for (part, texts) in self.parts.iter_mut().zip(shards(texts, self.options.shards)) {
+            part.get_mut().unwrap_or_else(PoisonError::into_inner).texts = texts;
+        }
+        let threads = threads.min(self.parts.len());
+        while self.workers.len() < threads {
+            self.workers.push(Mutex::default());
+        }
+        let (next, this) = (AtomicUsize::new(0), &*self);
+        std::thread::scope(|scope| {
+            for worker in &this.workers[..threads] {
+                let next = &next;
+                scope.spawn(move || {
+                    let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+                    while let Some(part) = this.parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+                        part.result = this.part_gradient(&mut worker, &mut part, weighing);
+                    }
+                });
+            }
+        });
+        let mut sums = Sums::zero(weighing.counts.len());
+        let mut gradients = Vec::new();
+        for part in &mut self.parts {
+            let part = part.get_mut().unwrap_or_else(PoisonError::into_inner);
+            sums.add(&std::mem::replace(&mut part.result, Ok(Sums::zero(0)))?);
+            gradients.push(&mut part.gradient);
+        }
+        let (first, others) = gradients.split_first_mut().expect("there is at least one part");
+        let mut left: &mut [f32] = first;
+        std::thread::scope(|scope| {
+            for range in ranges(left.len(), threads) {
+                let (to, rest) = std::mem::take(&mut left).split_at_mut(range.len());
+                left = rest;
+                let others = &*others;
+                scope.spawn(move || others.iter().for_each(|from| add(to, &from[range.clone()])));
+            }
+        });
+        Ok(sums)
+    }
+
+    fn part_gradient(&self, worker: &mut Worker, part: &mut Part, weighing: &Weighing) -> Result<Sums, TrainError> {
+        part.gradient.fill(0.0);
+        if part.texts.is_empty() {
+            return Ok(Sums::zero(weighing.counts.len()));
+        }
+        self.source.load(&part.texts, &mut worker.rows)?;
+        worker.rollout.forward(&self.weights, &worker.rows, weighing.counts.len());
+        Ok(worker.rollout.backward(&self.frozen, &self.weights, &worker.rows, weighing, &mut part.gradient))
+    }
+}
+
+fn check_vocab(vocab: &[TokenId], of: usize) -> Result<(), TrainError> {
+    let wrong = |why: String| Err(TrainError::Option { field: "vocab", why });
+    if vocab.is_empty() {
+        return wrong("no token to propose".to_owned());
+    }
+    if let Some(pair) = vocab.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return wrong(format!("its tokens must ascend, and {} follows {}", pair[1], pair[0]));
+    }
+    match vocab.last().filter(|last| **last as usize >= of) {
+        Some(last) => wrong(format!("token {last} is not in a vocabulary of {of}")),
+        None => Ok(()),
+    }
+}
