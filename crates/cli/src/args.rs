@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Measure speed: prefill, decoding, cost of passes and drafts, speculation
     Bench(BenchCommand),
+    /// Find out on your prompts how a model drafts best on this machine, and have later runs do so
+    Tune(TuneArgs),
     /// Train what drafts for a model: nothing of the model's own output changes
     #[command(subcommand)]
     Train(TrainCommand),
@@ -113,12 +115,16 @@ pub(crate) struct HeadArgs {
     /// Exit head to draft with: a file that was trained for the model, or off [default: the one that this program brings for the model]
     #[arg(long, env = "SELFSPEC_EXIT_HEAD", value_name = "FILE|off", value_parser = parse::exit_head, hide_env = true)]
     pub(crate) exit_head: Option<ExitHeadSource>,
+    /// Leave what `tune` found out about the model unread
+    #[arg(long, env = "SELFSPEC_NO_TUNING", value_parser = BoolishValueParser::new(), hide_env = true, hide_short_help = true)]
+    pub(crate) no_tuning: bool,
 }
 
 impl HeadArgs {
     /// What drafts are given beside the model.
     pub(crate) fn setup(&self) -> DraftSetup {
-        DraftSetup { exit_head: self.exit_head.clone().unwrap_or_default(), ..DraftSetup::default() }
+        let exit_head = self.exit_head.clone().unwrap_or_default();
+        DraftSetup { exit_head, untuned: self.no_tuning, ..DraftSetup::default() }
     }
 }
 
@@ -494,6 +500,47 @@ pub(crate) struct BenchArgs {
     #[arg(short, long, env = "SELFSPEC_REPETITIONS", value_name = "N", default_value = "3", value_parser = parse::count)]
     #[arg(hide_env = true)]
     pub(crate) repetitions: usize,
+    /// Use the prompts as plain text, without the model's chat template
+    #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use only the first N prompts
+    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", default_value = "200", value_parser = parse::count, hide_env = true)]
+    pub(crate) limit: usize,
+    /// Tokens to generate for each prompt
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "64")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Temperature
+    #[arg(long, env = "SELFSPEC_TEMP", value_name = "T", default_value = "0", value_parser = parse::temperature, hide_env = true)]
+    pub(crate) temp: f32,
+    /// Exit layers that are tried [default: ten over the depth]
+    #[arg(long, env = "SELFSPEC_EXITS", value_name = "L,...", value_delimiter = ',', value_parser = parse::count)]
+    #[arg(hide_env = true)]
+    pub(crate) exits: Vec<usize>,
+    /// Contexts at which costs are measured, in positions; the first one decides
+    #[arg(long, env = "SELFSPEC_CONTEXTS", value_name = "N,...", value_delimiter = ',', value_parser = parse::count)]
+    #[arg(default_value = "256,1024,4096", hide_env = true)]
+    pub(crate) contexts: Vec<usize>,
+    /// Tokens of the draft vocabulary that layer skip is held to; 0: all of the model's [default: 8192, at most a quarter of the model's]
+    #[arg(long, env = "SELFSPEC_DRAFT_VOCAB", value_name = "N", hide_env = true)]
+    pub(crate) draft_vocab: Option<usize>,
+    /// Write a report with curves to this file, a page that opens in a browser without a network
+    #[arg(long, env = "SELFSPEC_REPORT", value_name = "FILE", default_value = "tune-report.html", hide_env = true)]
+    pub(crate) report: PathBuf,
+    /// Only print and report: leave what later runs do as it is
+    #[arg(long, env = "SELFSPEC_DRY_RUN", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) dry_run: bool,
     /// Use the prompts as plain text, without the model's chat template
     #[arg(long, env = "SELFSPEC_RAW", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) raw: bool,

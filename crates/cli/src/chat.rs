@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     let engine = model::engine(&args.model.model, args.context, &args.compute, ui)?;
     let style = request::style(args, engine.info(), ui)?;
     let chat = Chat {
-        request: request::template(args, engine.info())?,
+        request: request::template(args, &engine)?,
         engine,
         style,
         system: args.system.clone(),

@@ -25,6 +25,7 @@ mod signals;
 mod stats;
 mod tokenize;
 mod train;
+mod tune;
 mod verify;
 
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ fn dispatch(command: &Command, ui: &Ui) -> anyhow::Result<()> {
         Command::Show(args) => show::run(args, ui),
         Command::Verify(args) => verify::run(args, ui),
         Command::Bench(args) => bench::run(args, ui),
+        Command::Tune(args) => tune::run(args, ui),
         Command::Train(args) => train::run(args, ui),
         Command::Tokenize(args) => tokenize::run(args, ui),
         Command::Completions(args) => completions::run(args),

@@ -1,7 +1,7 @@
 //! From flags to a request. What does not fit together is refused before a model is loaded.
 
 use selfspec_engine::{
-    DraftLen, DrafterChoice, LayerPlan, Message, ModelInfo, PlanError, Prompt, Request, SamplingParams,
+    DraftLen, DrafterChoice, Engine, LayerPlan, Message, ModelInfo, PlanError, Prompt, Request, SamplingParams,
     SpeculationParams,
 };
 
@@ -42,6 +42,11 @@ fn spec_of(args: &SpeculationArgs) -> Spec {
         None if args.exit_layer.is_some() || args.skip_layers.is_some() => Spec::LayerSkip,
         None => Spec::Auto,
     }
+}
+
+/// Whether the flags leave the drafter to the program.
+fn is_default(args: &SpeculationArgs) -> bool {
+    args.spec.is_none() && args.exit_layer.is_none() && args.skip_layers.is_none()
 }
 
 /// Speculation for a model of `n_layers` layers.
@@ -93,7 +98,8 @@ fn fit(error: &PlanError, n_layers: usize) -> String {
 }
 
 /// A request with the flags of `run`, without its prompt.
-pub(crate) fn template(args: &RunArgs, info: &ModelInfo) -> anyhow::Result<Request> {
+pub(crate) fn template(args: &RunArgs, engine: &Engine) -> anyhow::Result<Request> {
+    let info = engine.info();
     if let Some((id, bias)) = args.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= info.vocab) {
         anyhow::bail!("--logit-bias {id}={bias}: the vocabulary ends at token {}", info.vocab.saturating_sub(1));
     }
@@ -101,6 +107,10 @@ pub(crate) fn template(args: &RunArgs, info: &ModelInfo) -> anyhow::Result<Reque
     request.max_tokens = Some(args.max_tokens);
     request.sampling = sampling(&args.sampling);
     request.speculation = speculation(&args.speculation, args.output.trace, info.n_layers)?;
+    if let Some(tuning) = engine.loaded().and_then(|loaded| loaded.tuning()).filter(|_| is_default(&args.speculation)) {
+        let tuned = tuning.speculation(info.n_layers)?;
+        (request.speculation.drafter, request.speculation.auto_plan) = (tuned.drafter, tuned.auto_plan);
+    }
     request.stop = args.stop.clone();
     Ok(request)
 }

@@ -7,6 +7,7 @@ use selfspec_kernels::Team;
 use selfspec_model::{DraftHeads, DraftVocab, ExitHead, Model, TokenId};
 
 use crate::error::EngineError;
+use crate::tuning::Tuning;
 
 /// Exit heads that are part of this program, by the fingerprint of their model.
 const BUILT_IN: &[(&str, &[u8])] = &[];
@@ -30,12 +31,26 @@ pub struct DraftSetup {
     pub exit_head: ExitHeadSource,
     /// Tokens that layer skip is held to, ascending; empty: all.
     pub vocab: Vec<TokenId>,
+    /// Leaves the model's [`Tuning`] unread.
+    pub untuned: bool,
 }
 
 impl DraftSetup {
-    /// Neither an exit head nor a draft vocabulary.
+    /// Neither an exit head, nor a draft vocabulary, nor a tuning.
     pub fn none() -> Self {
-        DraftSetup { exit_head: ExitHeadSource::Off, vocab: Vec::new() }
+        DraftSetup { exit_head: ExitHeadSource::Off, vocab: Vec::new(), untuned: true }
+    }
+
+    /// The same with what a tuning says, where nothing else is asked for.
+    pub(crate) fn tuned(&self, tuning: &Tuning) -> Self {
+        let mut setup = self.clone();
+        if setup.vocab.is_empty() {
+            setup.vocab.clone_from(&tuning.draft_vocab);
+        }
+        if let (ExitHeadSource::BuiltIn, Some(path)) = (&setup.exit_head, &tuning.exit_head) {
+            setup.exit_head = ExitHeadSource::File(path.clone());
+        }
+        setup
     }
 
     pub(crate) fn read(

@@ -174,6 +174,11 @@ impl Engine {
         self.target.exit_head.as_ref()
     }
 
+    /// Whether layer skip can be held to a draft vocabulary.
+    pub fn has_draft_vocab(&self) -> bool {
+        self.target.draft_vocab.is_some()
+    }
+
     /// The tokens of a prompt, as [`Engine::submit`] would use them.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ pub mod measure;
 mod options;
 mod output;
 mod request;
+mod tuning;
 mod vocab;
 mod worker;
 
@@ -53,6 +54,7 @@ pub use loaded::{Loaded, TextOnly};
 pub use measure::{MeasureOptions, Measurements};
 pub use options::EngineOptions;
 pub use request::{Prompt, Request};
+pub use tuning::{TunedDrafter, Tuning};
 
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
-use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, LayerPlan, Model, Part, TokenId};
+use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, DraftVocab, LayerPlan, Model, Part, TokenId};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
@@ -12,6 +12,7 @@ use crate::draft_heads::DraftSetup;
 use crate::error::EngineError;
 use crate::info::ModelInfo;
 use crate::options::EngineOptions;
+use crate::tuning::Tuning;
 use crate::vocab;
 
 /// Most bytes that the KV cache takes unless the options ask for more.
@@ -26,6 +27,7 @@ pub struct Loaded {
     text: TextSide,
     info: ModelInfo,
     fingerprint: String,
+    tuning: Option<Tuning>,
 }
 
 /// A model's tokenizer, and its chat template or why that cannot be used.
@@ -64,12 +66,21 @@ impl Loaded {
         let team = Team::new(threads);
         let fingerprint = checkpoint.fingerprint();
         let model = Model::open(&checkpoint, &team)?;
+        let tuning = if setup.untuned { None } else { Tuning::read(path)? };
+        let tuning = tuning.filter(|tuning| {
+            let fits = tuning.fingerprint == fingerprint;
+            if !fits {
+                tracing::warn!(model = %path.display(), "the tuning beside the model is of other weights, and is not used");
+            }
+            fits
+        });
+        let setup = tuning.as_ref().map_or_else(|| setup.clone(), |tuning| setup.tuned(tuning));
         let heads =
             setup.read(&model, info.name.as_deref().unwrap_or("a model without a name"), &fingerprint, &team)?;
         text.fits(model.vocab(), path)?;
         info.weight_bytes = model.weight_bytes() as u64;
         info.vocab = model.vocab();
-        Ok(Arc::new(Loaded { model: Arc::new(model), heads, text, info, fingerprint }))
+        Ok(Arc::new(Loaded { model: Arc::new(model), heads, text, info, fingerprint, tuning }))
     }
 
     /// Checks what [`Loaded::open`] does, without reading the weights.
@@ -115,6 +126,29 @@ impl Loaded {
     /// What tells the model's weights from others; see [`Checkpoint::fingerprint`].
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// What `tune` found out about the model, if it did.
+    pub fn tuning(&self) -> Option<&Tuning> {
+        self.tuning.as_ref()
+    }
+
+    /// The same model with a draft vocabulary of these tokens, which ascend. The weights are shared.
+    ///
+    /// # Errors
+    /// The tokens are none, do not ascend, or are not the model's.
+    pub fn with_draft_vocab(&self, ids: &[TokenId]) -> Result<Arc<Loaded>, EngineError> {
+        let vocab = DraftVocab::new(&self.model, ids.to_vec(), &Team::new(1));
+        let why = |e| EngineError::InvalidRequest { field: "draft_vocab", why: format!("{e}") };
+        let heads = DraftHeads { vocab: Some(Arc::new(vocab.map_err(why)?)), exit: self.heads.exit.clone() };
+        Ok(Arc::new(Loaded {
+            model: self.model.clone(),
+            heads,
+            text: self.text.clone(),
+            info: self.info.clone(),
+            fingerprint: self.fingerprint.clone(),
+            tuning: self.tuning.clone(),
+        }))
     }
 
     /// The weights.

@@ -10,6 +10,7 @@ pub(crate) struct Batches {
     tokens: usize,              // in a batch, about
     seed: u64,
     starts: Vec<usize>, // (epoch): its first step; the last is the end of all
+    epochs: f64,
     epoch: usize,       // the one in `order`
     order: Vec<Vec<usize>>,
 }
@@ -17,7 +18,7 @@ pub(crate) struct Batches {
 impl Batches {
     /// Batches of about `tokens` tokens of `texts`, each a number and a length, for so many `epochs`, which may be a fraction.
     pub(crate) fn new(texts: Vec<(usize, usize)>, tokens: usize, epochs: f64, seed: u64) -> Batches {
-        let mut batches = Batches { texts, tokens, seed, starts: vec![0], epoch: usize::MAX, order: Vec::new() };
+        let mut batches = Batches { texts, tokens, seed, starts: vec![0], epochs, epoch: usize::MAX, order: Vec::new() };
         let mut left = epochs;
         let mut epoch = 0;
         while left > 1e-9 {
@@ -39,7 +40,8 @@ impl Batches {
     pub(crate) fn epochs(&self, step: usize) -> f64 {
         let epoch = self.epoch_of(step);
         let (from, to) = (self.starts[epoch], self.starts[epoch + 1]);
-        epoch as f64 + (step - from) as f64 / (to - from).max(1) as f64
+        let share = (self.epochs - epoch as f64).min(1.0);
+        epoch as f64 + share * (step - from) as f64 / (to - from).max(1) as f64
     }
 
     fn epoch_of(&self, step: usize) -> usize {
@@ -114,7 +116,7 @@ mod tests {
         }
         let again = Batches::new(texts, 60, 2.5, 3).get(4).to_vec();
         assert_eq!(batches.get(4), again, "any step, in any order");
-        assert_eq!((batches.epochs(0), batches.epochs(end)), (0.0, 1.0));
+        assert_eq!([0, end, batches.steps()].map(|step| batches.epochs(step)), [0.0, 1.0, 2.5]);
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Corpus {
             if line.trim().is_empty() {
                 continue;
             }
-            let bad = |e: serde_json::Error| TrainError::Line { path: path.to_owned(), line: i + 1, why: e.to_string() };
+            let bad =
+                |e: serde_json::Error| TrainError::Line { path: path.to_owned(), line: i + 1, why: e.to_string() };
             texts.push(serde_json::from_str(&line).map_err(bad)?);
         }
         Ok(Corpus { texts })
@@ -158,7 +159,8 @@ mod tests {
         let corpus = Corpus { texts: vec![text("code", 3, 9), text("chat", 0, 1)] };
         corpus.write(&path).expect("written");
         assert_eq!(Corpus::read(&path).expect("sound"), corpus);
-        std::fs::write(&path, "{\"kind\": \"a\", \"prompt_len\": 1, \"tokens\": [1, 2]}\n\n{\"domain\": \"a\"}\n").expect("written");
+        std::fs::write(&path, "{\"kind\": \"a\", \"prompt_len\": 1, \"tokens\": [1, 2]}\n\n{\"domain\": \"a\"}\n")
+            .expect("written");
         let e = Corpus::read(&path).expect_err("line 3 lacks tokens").to_string();
         assert!(e.contains("texts.jsonl, line 3: missing field `prompt_len`"), "{e}");
         std::fs::write(&path, "[1, -4]").expect("written");

@@ -121,7 +121,9 @@ pub enum TrainError {
         source: io::Error,
     },
     /// Too many batches one after the other gave a loss or a gradient that is not finite.
-    #[error("the loss of {batches} batches in a row is not finite, up to step {step}; the last good state is that before them")]
+    #[error(
+        "the loss of {batches} batches in a row is not finite, up to step {step}; the last good state is that before them"
+    )]
     Diverged {
         /// Batches in a row.
         batches: usize,

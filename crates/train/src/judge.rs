@@ -157,9 +157,9 @@ impl Judge {
 /// Counts over rounds. Shape of each: (draft).
 struct Tally {
     rounds: usize,
-    reached: Vec<f64>,  // rounds in which all drafts before this one agree, and there is a position for it
-    agreed: Vec<f64>,   // and it agrees too
-    chance: Vec<f64>,   // sum of the chances that all drafts before this one are accepted, where there is a position for it
+    reached: Vec<f64>, // rounds in which all drafts before this one agree, and there is a position for it
+    agreed: Vec<f64>,  // and it agrees too
+    chance: Vec<f64>, // sum of the chances that all drafts before this one are accepted, where there is a position for it
     accepted: Vec<f64>, // and it is too
 }
 

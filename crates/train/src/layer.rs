@@ -41,13 +41,13 @@ pub(crate) struct Kept {
 pub(crate) struct Memory {
     pub(crate) attention: Attention,
     pub(crate) products: ProductScratch,
-    pub(crate) input: Vec<f32>, // (row, dim)
-    wide: Vec<f32>,             // (row, ffn_dim)
-    part: Vec<f32>,             // (row, dim)
-    dq: Vec<f32>,               // (row, heads, head_dim)
-    dattended: Vec<f32>,        // (row, heads, head_dim)
+    pub(crate) input: Vec<f32>,  // (row, dim)
+    wide: Vec<f32>,              // (row, ffn_dim)
+    part: Vec<f32>,              // (row, dim)
+    dq: Vec<f32>,                // (row, heads, head_dim)
+    dattended: Vec<f32>,         // (row, heads, head_dim)
     pub(crate) before: Vec<f32>, // (row, anything): the gradient with respect to the input of a norm
-    pub(crate) packed: Packed,  // (row, inputs)
+    pub(crate) packed: Packed,   // (row, inputs)
 }
 
 /// Sets the length without touching what is there already.
@@ -206,7 +206,16 @@ pub(crate) fn backward(
     let dq = fit(&mut m.dq, rows * s.q_dim());
     let at = Step { shape: s, sequences, step, q: &kept.q };
     m.attention.backward(&at, kv, &kept.attended, &kept.log_sums, dattended, dq);
-    heads_backward(w, sequences, &mut m.dq, s.heads, (Tensor::QueryBias, Tensor::QueryNorm), &kept.raw_q, gradient, &mut m.before);
+    heads_backward(
+        w,
+        sequences,
+        &mut m.dq,
+        s.heads,
+        (Tensor::QueryBias, Tensor::QueryNorm),
+        &kept.raw_q,
+        gradient,
+        &mut m.before,
+    );
     let now = &mut kv[step];
     let (bias, head_norm) = (Tensor::KeyBias, Tensor::KeyNorm);
     heads_backward(w, sequences, &mut now.dk, s.kv_heads, (bias, head_norm), &kept.raw_k, gradient, &mut m.before);

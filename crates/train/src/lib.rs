@@ -44,6 +44,8 @@ mod weights;
 mod wide;
 
 #[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
 mod gradient_tests;
 #[cfg(test)]
 mod reference;

@@ -48,8 +48,8 @@ pub struct StateCache {
     path: PathBuf,
     file: Mutex<File>,
     header: Header,
-    start: u64,       // of the first row
-    first: Vec<u64>,  // (text): its first row
+    start: u64,      // of the first row
+    first: Vec<u64>, // (text): its first row
 }
 
 impl StateCache {
@@ -94,7 +94,8 @@ impl StateCache {
                 stopped = true;
                 break;
             }
-            let states = source.states(&text.tokens, layers).map_err(|source| TrainError::Source { text: i, source })?;
+            let states =
+                source.states(&text.tokens, layers).map_err(|source| TrainError::Source { text: i, source })?;
             let bytes = encode(i, text.tokens.len(), dim, layers, &states)?;
             out.write_all(&bytes).map_err(TrainError::io("write", path))?;
         }
@@ -112,7 +113,13 @@ impl StateCache {
     ///
     /// # Errors
     /// The file cannot be read, was made for something else, or ends early.
-    pub fn open(path: &Path, corpus: &Corpus, model: &str, dim: usize, layers: &[usize]) -> Result<StateCache, TrainError> {
+    pub fn open(
+        path: &Path,
+        corpus: &Corpus,
+        model: &str,
+        dim: usize,
+        layers: &[usize],
+    ) -> Result<StateCache, TrainError> {
         let header = Header {
             version: VERSION,
             model: model.to_owned(),

@@ -80,7 +80,12 @@ impl TrainOptions {
         is((1..=16).contains(&self.rollout), "rollout", self.rollout.to_string(), "from 1 to 16")?;
         is((1..=256).contains(&self.shards), "shards", self.shards.to_string(), "from 1 to 256")?;
         is(self.batch_tokens > 0, "batch_tokens", self.batch_tokens.to_string(), "above 0")?;
-        is(self.epochs > 0.0 && self.epochs <= 1e6, "epochs", self.epochs.to_string(), "above 0 and at most a million")?;
+        is(
+            self.epochs > 0.0 && self.epochs <= 1e6,
+            "epochs",
+            self.epochs.to_string(),
+            "above 0 and at most a million",
+        )?;
         is(self.decay > 0.0 && self.decay <= 1.0, "decay", self.decay.to_string(), "above 0 and at most 1")?;
         let rate = s.learning_rate;
         is(rate > 0.0 && rate <= 1.0, "learning_rate", rate.to_string(), "above 0 and at most 1")?;
@@ -186,7 +191,8 @@ impl Trainer {
         let values = options.head.initial(&model, &shape, options.seed);
         let numbered = texts.iter().map(|i| (*i, len(*i))).collect();
         let batches = Batches::new(numbered, options.batch_tokens, options.epochs, options.seed);
-        let part = || Mutex::new(Part { texts: Vec::new(), gradient: vec![0.0; values.len()], result: Ok(Sums::zero(0)) });
+        let part =
+            || Mutex::new(Part { texts: Vec::new(), gradient: vec![0.0; values.len()], result: Ok(Sums::zero(0)) });
         Ok(Trainer {
             identity,
             frozen: Frozen::of_model(&model, &vocab),
@@ -303,6 +309,11 @@ impl Trainer {
     /// Steps taken, and steps in all.
     pub fn steps(&self) -> (usize, usize) {
         (self.step, self.batches.steps())
+    }
+
+    /// Numbers of the texts that are held out.
+    pub fn held_out(&self) -> &[usize] {
+        &self.held_out
     }
 
     /// Numbers that the head has.
@@ -434,5 +445,72 @@ fn check_vocab(vocab: &[TokenId], of: usize) -> Result<(), TrainError> {
     match vocab.last().filter(|last| **last as usize >= of) {
         Some(last) => wrong(format!("token {last} is not in a vocabulary of {of}")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::Text;
+    use crate::states::StateSource;
+    use selfspec_kernels::Team;
+    use selfspec_testkit::{Family, TinyModel};
+    use selfspec_weights::Checkpoint as Weights;
+
+    struct Same;
+
+    impl StateSource for Same {
+        fn states(
+            &mut self,
+            tokens: &[TokenId],
+            layers: &[usize],
+        ) -> Result<Vec<Vec<f32>>, Box<dyn std::error::Error + Send + Sync>> {
+            let state = |i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0;
+            Ok(layers.iter().map(|l| (0..tokens.len() * 40).map(|i| state(i + l)).collect()).collect())
+        }
+    }
+
+    #[test]
+    fn batches_that_are_not_finite_are_skipped_and_ten_in_a_row_end_the_training() {
+        let gguf = TinyModel::new(Family::Llama).gguf();
+        let checkpoint = Weights::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
+        let model = Arc::new(Model::open(&checkpoint, &Team::new(1)).expect("sound"));
+        let text = Text { domain: "a".to_owned(), prompt_len: 1, tokens: vec![1, 2, 3, 4] };
+        let corpus = Arc::new(Corpus { texts: vec![text; 8] });
+        let mut options = TrainOptions::new(HeadPlan { exit_layer: 1, features: vec![4], ffn_dim: 8 });
+        (options.batch_tokens, options.epochs) = (4, 4.0);
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (path, layers) = (dir.path().join("states"), options.head.layers(4));
+        let cache = StateCache::fill(&path, &corpus, "f", 40, &layers, &mut Same, &mut |_, _| true);
+        let cache = cache.expect("written").expect("complete");
+        let mut trainer = Trainer::new(model, corpus, cache, vec![1, 2], options).expect("sound");
+        let (sound, state) = (trainer.values.clone(), dir.path().join("state"));
+
+        // What a fault of the machine might do to a few batches.
+        let mut broken = sound.clone();
+        broken[3] = f32::NAN;
+        trainer.weights.set(&broken, 1);
+        let mut skipped = 0;
+        let outcome = trainer.run(&RunOptions::default(), &mut |event| {
+            let Event::Step(report) = event else { return ControlFlow::Continue(()) };
+            assert!(report.skipped && !report.gradient_norm.is_finite());
+            skipped += 1;
+            if skipped == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(outcome.expect("stopped"), Outcome::Stopped);
+        assert_eq!((trainer.failed, trainer.optimizer.steps), (4, 0));
+        assert!(trainer.values == sound, "nothing was learned from them");
+        trainer.weights.set(&sound, 1);
+        trainer.take_step(1).expect("sound");
+        assert_eq!((trainer.failed, trainer.step), (0, 5));
+        trainer.save(&state).expect("saved");
+
+        trainer.weights.set(&broken, 1);
+        let good = trainer.values.clone();
+        let run = RunOptions { checkpoint: Some(&state), save_every: 2, ..RunOptions::default() };
+        let e = trainer.run(&run, &mut |_| ControlFlow::Continue(())).expect_err("broken").to_string();
+        assert!(e.starts_with("the loss of 10 batches in a row is not finite, up to step 15"), "{e}");
+        trainer.resume(&state).expect("sound");
+        assert!(trainer.values == good, "the last good state is on disk");
     }
 }

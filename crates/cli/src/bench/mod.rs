@@ -1,8 +1,8 @@
 //! `selfspec bench`: what passes cost on this machine, and what speculation makes of it.
 
 mod record;
-mod report;
-mod speculation;
+pub(crate) mod report;
+pub(crate) mod speculation;
 
 use selfspec_engine::{
     DraftPath, DrafterChoice, Engine, LayerPlan, MeasureOptions, Measurements, Prompt, Readout, Request,

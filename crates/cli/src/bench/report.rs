@@ -363,7 +363,7 @@ fn csv_cell(text: &str) -> String {
 }
 
 /// A Markdown table whose columns line up in plain text as well.
-pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let cell = |row: &[String], c: usize| row.get(c).map_or_else(String::new, |s| s.replace('|', "\\|"));
     let width = |c: usize| {
         rows.iter().map(|r| cell(r, c).chars().count()).chain([head[c].chars().count(), 3]).max().unwrap_or(3)

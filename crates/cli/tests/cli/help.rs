@@ -22,9 +22,20 @@ fn run_in_short_and_in_full() {
 
 #[test]
 fn every_other_subcommand() {
-    for command in
-        ["pull", "ls", "rm", "show", "verify", "bench", "bench table", "train", "train head", "tokenize", "completions"]
-    {
+    for command in [
+        "pull",
+        "ls",
+        "rm",
+        "show",
+        "verify",
+        "bench",
+        "bench table",
+        "train",
+        "train head",
+        "tune",
+        "tokenize",
+        "completions",
+    ] {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         insta::assert_snapshot!(format!("help-{}", command.replace(' ', "-")), page(&words));
     }

@@ -8,4 +8,5 @@ mod real_model;
 mod run;
 mod support;
 mod train;
+mod tune;
 mod verify;

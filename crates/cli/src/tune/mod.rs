@@ -1,0 +1,145 @@
+//! `selfspec tune`: on the user's prompts and machine, how a model drafts best; or that it had better not.
+//!
+//! 1. The model answers the prompts plainly; the draft vocabulary is counted on what it says.
+//! 2. Every way to draft runs on the prompts with a fixed draft length: that gives its acceptance by place in the round.
+//! 3. Passes and draft steps are timed at several contexts: that gives c and b(m), and with the acceptance the expected speed-up for each k.
+//! 4. The most promising ways are run against plain decoding, prompt by prompt. The best one is kept, if it pays.
+
+mod candidate;
+mod costs;
+mod page;
+mod sweep;
+mod table;
+mod vocab;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use selfspec_engine::{Engine, EngineOptions, Loaded, TunedDrafter, Tuning};
+
+use crate::args::TuneArgs;
+use crate::model;
+use crate::output::{self, Ui};
+use crate::prompts::{self, Case};
+use crate::request::Style;
+use candidate::Candidate;
+use costs::Costs;
+use sweep::{Acceptance, Measured};
+
+/// Requests of a step while acceptance is measured: it does not depend on company.
+const TOGETHER: usize = 8;
+/// Ways to draft that are run against plain decoding.
+const FINALISTS: usize = 3;
+/// Speed-up below which speculation is advised against.
+const WORTH: f64 = 1.02;
+
+/// Everything that was found out.
+struct Findings {
+    candidates: Vec<Candidate>,
+    acceptance: Vec<Acceptance>,      // (candidate)
+    costs: Vec<Costs>,                // (context)
+    measured: Vec<(usize, Measured)>, // finalists, best first
+    coverage: Option<(usize, f64)>,   // tokens of the draft vocabulary, share of unseen answers that it covers
+    prompts: usize,
+}
+
+pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
+    let prompts = prompts::load(args.prompts.as_deref(), Some(args.limit))?;
+    let path = model::locate(&args.model.model, ui)?;
+    let setup = args.compute.heads.setup();
+    let setup = selfspec_engine::DraftSetup { untuned: true, ..setup };
+    let loaded = Loaded::open_with(&path, args.compute.threads, &setup)
+        .with_context(|| format!("cannot load {}", path.display()))?;
+    let style = Style::of(args.raw, loaded.info());
+    let contexts = contexts(args, loaded.info().context)?;
+
+    let answers = sweep::answers(&engine(&loaded, args, TOGETHER)?, &prompts, style, args, ui)?;
+    let (ids, coverage) = vocab::count(&answers, loaded.info().vocab, args.draft_vocab);
+    let loaded = if ids.is_empty() { loaded } else { loaded.with_draft_vocab(&ids)? };
+    let together = engine(&loaded, args, TOGETHER)?;
+    let candidates = candidate::all(&together, &args.exits)?;
+    let acceptance = sweep::acceptance(&together, &prompts, style, &candidates, args, ui)?;
+    drop(together);
+
+    let alone = engine(&loaded, args, 1)?;
+    let costs = costs::measure(&alone, &candidates, &contexts, ui)?;
+    let order = costs::ranking(&candidates, &acceptance, &costs[0]);
+    let finalists = &order[..FINALISTS.min(order.len())];
+    let mut measured = sweep::measure(&alone, &prompts, style, &candidates, finalists, args, ui)?;
+    measured.sort_by(|a, b| b.1.speedup.total_cmp(&a.1.speedup));
+    let findings = Findings {
+        coverage: (!ids.is_empty()).then_some((ids.len(), coverage)),
+        prompts: prompts.len(),
+        candidates,
+        acceptance,
+        costs,
+        measured,
+    };
+    conclude(args, &findings, &alone, ids, &prompts, &path, ui)
+}
+
+fn engine(loaded: &Arc<Loaded>, args: &TuneArgs, max_batch: usize) -> anyhow::Result<Engine> {
+    let options = EngineOptions {
+        threads: args.compute.threads,
+        isa: args.compute.isa,
+        kv_type: args.compute.kv.kv_type,
+        max_batch,
+        ..EngineOptions::default()
+    };
+    Ok(Engine::open_with(loaded, &options)?)
+}
+
+/// The contexts asked for that the model has room for.
+fn contexts(args: &TuneArgs, most: usize) -> anyhow::Result<Vec<usize>> {
+    let mut contexts: Vec<usize> = Vec::new();
+    for context in &args.contexts {
+        if context.saturating_add(costs::ROWS) < most && !contexts.contains(context) {
+            contexts.push(*context);
+        }
+    }
+    anyhow::ensure!(
+        !contexts.is_empty(),
+        "--contexts: the model takes {most} positions, which is too short for any of them"
+    );
+    Ok(contexts)
+}
+
+fn conclude(
+    args: &TuneArgs,
+    findings: &Findings,
+    engine: &Engine,
+    ids: Vec<u32>,
+    prompts: &[Case],
+    path: &std::path::Path,
+    ui: &Ui,
+) -> anyhow::Result<()> {
+    let best = findings.measured.first().filter(|(_, measured)| measured.speedup >= WORTH);
+    let drafter = best.map_or(TunedDrafter::Off, |(i, _)| findings.candidates[*i].tuned(engine.n_layers()));
+    let layer_skip = matches!(drafter, TunedDrafter::LayerSkip { .. });
+    let loaded = engine.loaded().context("an engine on a model")?;
+    let tuning = Tuning {
+        version: Tuning::VERSION,
+        model: loaded.info().name.clone().unwrap_or_else(|| args.model.model.clone()),
+        fingerprint: loaded.fingerprint().to_owned(),
+        isa: engine.isa().map(|isa| isa.to_string()).unwrap_or_default(),
+        threads: engine.threads(),
+        prompts: args.prompts.as_ref().map_or("built-in".to_owned(), |p| p.display().to_string()),
+        speedup: best.map_or(1.0, |(_, measured)| measured.speedup),
+        draft_vocab: if layer_skip { ids } else { Vec::new() },
+        exit_head: match &args.compute.heads.exit_head {
+            Some(selfspec_engine::ExitHeadSource::File(file)) => Some(std::path::absolute(file)?),
+            _ => None,
+        },
+        drafter,
+    };
+    output::print(&table::text(args, findings, &tuning))?;
+    let page = page::html(args, findings, &tuning)?;
+    std::fs::write(&args.report, page).with_context(|| format!("cannot write {}", args.report.display()))?;
+    ui.note(&format!("{}: the curves, over {} prompts", args.report.display(), prompts.len()));
+    if args.dry_run {
+        return Ok(());
+    }
+    let written = tuning.write(path)?;
+    ui.note(&format!("{}: later runs of this model read it; --no-tuning leaves it unread", written.display()));
+    Ok(())
+}
