@@ -56,7 +56,7 @@ fn compare(model: &Arc<Model>, plan: &HeadPlan) {
     let shape = plan.shape(model, tokens.len());
     let layout = Layout::new(&shape);
     // Not the initial values, in which many a tensor does nothing.
-    let mut values = plan.initial(model, &shape, 1);
+    let mut values = plan.initial(model, &shape, 1, 3.0);
     let noise = Random::new(4, "noise").normals(values.len(), 0.1);
     for slot in layout.slots() {
         for i in slot.place.clone() {

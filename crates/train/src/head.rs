@@ -19,8 +19,8 @@ pub struct HeadPlan {
     pub ffn_dim: usize,
 }
 
-/// Standard deviation of the fuse's random values.
-const FUSE_STD: f32 = 0.01;
+/// Standard deviation of random values.
+const STD: f32 = 0.003;
 
 impl HeadPlan {
     /// The numbers of layers after which training needs the model's hidden states, ascending: the exit, unless that is the embedding, the
@@ -62,8 +62,8 @@ impl HeadPlan {
     }
 
     /// The values that training starts from: the model's last layer and final norm, and a fuse that lets through the deepest feature, or the
-    /// head's own state.
-    pub(crate) fn initial(&self, model: &Model, shape: &Shape, seed: u64) -> Vec<f32> {
+    /// head's own state, with about the size that it has in the model: its norm times `gain`.
+    pub(crate) fn initial(&self, model: &Model, shape: &Shape, seed: u64, gain: f32) -> Vec<f32> {
         let (dim, layout) = (shape.dim, Layout::new(shape));
         let last = model.dense_layer(model.config().n_layers - 1);
         let neurons = neurons(&last, dim, shape.ffn_dim);
@@ -75,9 +75,9 @@ impl HeadPlan {
             let from: Vec<f32> = match slot.tensor {
                 Tensor::Fuse => {
                     let deepest = (0..self.features.len()).max_by_key(|i| self.features[*i]).unwrap_or(0);
-                    passing(&mut random, dim, slot.cols, 1 + deepest)
+                    passing(&mut random, dim, slot.cols, 1 + deepest, gain)
                 }
-                Tensor::GuessFuse => passing(&mut random, dim, slot.cols, 1),
+                Tensor::GuessFuse => passing(&mut random, dim, slot.cols, 1, gain),
                 Tensor::ExitNorm | Tensor::FeatureNorm | Tensor::GuessNorm => vec![1.0; to.len()],
                 Tensor::AttentionNorm => last.attention_norm.clone(),
                 Tensor::Query => last.query.clone(),
@@ -103,10 +103,14 @@ impl HeadPlan {
     }
 }
 
-/// A fuse of (dim, cols): small random values, and in its `part`-th block of `dim` columns the identity on top.
-fn passing(random: &mut Random, dim: usize, cols: usize, part: usize) -> Vec<f32> {
-    let mut values = random.normals(dim * cols, FUSE_STD);
-    (0..dim).for_each(|i| values[i * cols + part * dim + i] += 1.0);
+/// A fuse of (dim, cols): `gain` times small random values, in whose `part`-th block of `dim` columns is the identity.
+fn passing(random: &mut Random, dim: usize, cols: usize, part: usize, gain: f32) -> Vec<f32> {
+    let mut values = random.normals(dim * cols, gain * STD);
+    for (i, row) in values.chunks_exact_mut(cols).enumerate() {
+        let block = &mut row[part * dim..(part + 1) * dim];
+        block.fill(0.0);
+        block[i] = gain;
+    }
     values
 }
 
@@ -129,7 +133,7 @@ fn neurons(layer: &DenseLayer, dim: usize, ffn_dim: usize) -> Vec<Option<usize>>
 fn rows(from: &[f32], dim: usize, neurons: &[Option<usize>], random: &mut Random) -> Vec<f32> {
     let row = |i: &Option<usize>| match i {
         Some(i) => from[i * dim..][..dim].to_vec(),
-        None => random.normals(dim, FUSE_STD),
+        None => random.normals(dim, STD),
     };
     neurons.iter().flat_map(row).collect()
 }

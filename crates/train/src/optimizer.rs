@@ -1,6 +1,6 @@
 //! AdamW (Loshchilov and Hutter 2019), with the gradient clipped by its norm.
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Slot, Tensor};
 use crate::wide::{sum_of_squares, wide};
 
 /// Decay of the mean gradient.
@@ -12,6 +12,25 @@ const EPSILON: f32 = 1e-8;
 const WEIGHT_DECAY: f32 = 0.01;
 /// A longer gradient is shortened to this norm.
 const LONGEST: f64 = 1.0;
+
+/// How far a slot's values go in a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rates {
+    step: f32,  // the learning rate
+    decay: f32, // share of the value that it loses
+}
+
+impl Rates {
+    /// Those of every slot, at this learning rate. The values of a fuse are `gain` times as large as those of other matrices, and so are their
+    /// steps.
+    pub(crate) fn of(layout: &Layout, rate: f32, gain: f32) -> Vec<Rates> {
+        let of = |slot: &Slot| Rates {
+            step: if matches!(slot.tensor, Tensor::Fuse | Tensor::GuessFuse) { rate * gain } else { rate },
+            decay: if slot.is_matrix() { rate * WEIGHT_DECAY } else { 0.0 },
+        };
+        layout.slots().iter().map(of).collect()
+    }
+}
 
 /// The optimizer's state. Shape of each: (value of the layout).
 #[derive(Debug, Clone, PartialEq)]
@@ -26,13 +45,14 @@ impl Optimizer {
         Optimizer { mean: vec![0.0; len], square: vec![0.0; len], steps: 0 }
     }
 
-    /// One step along `gradient`, with `threads` threads. Returns the gradient's norm; where that is not finite, nothing is changed.
+    /// One step along `gradient`, with `threads` threads; `rates` are the learning rates of the layout's slots. Returns the gradient's norm; where
+    /// that is not finite, nothing is changed.
     pub(crate) fn step(
         &mut self,
         layout: &Layout,
         values: &mut [f32],
         gradient: &[f32],
-        rate: f32,
+        rates: &[Rates],
         threads: usize,
     ) -> f64 {
         let length = sum_of_squares(gradient).sqrt();
@@ -42,22 +62,17 @@ impl Optimizer {
         self.steps += 1;
         let clip = if length > LONGEST { (LONGEST / length) as f32 } else { 1.0 };
         let correction = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
-        let rule = Rule {
-            clip,
-            rate: (f64::from(rate) / correction(BETA1)) as f32,
-            root: (1.0 / correction(BETA2).sqrt()) as f32,
-            decay: 0.0,
-        };
+        let (first, root) = (correction(BETA1), (1.0 / correction(BETA2).sqrt()) as f32);
         let mut jobs = Vec::new();
         let (mut values, mut mean, mut square) = (values, &mut self.mean[..], &mut self.square[..]);
-        for slot in layout.slots() {
-            let decay = if slot.is_matrix() { rate * WEIGHT_DECAY } else { 0.0 };
+        for (slot, rates) in layout.slots().iter().zip(rates) {
+            let rule = Rule { clip, rate: (f64::from(rates.step) / first) as f32, root, decay: rates.decay };
             let len = slot.place.len();
             let (a, b, c);
             (a, values) = std::mem::take(&mut values).split_at_mut(len);
             (b, mean) = std::mem::take(&mut mean).split_at_mut(len);
             (c, square) = std::mem::take(&mut square).split_at_mut(len);
-            jobs.push((Rule { decay, ..rule }, a, b, c, &gradient[slot.place.clone()]));
+            jobs.push((rule, a, b, c, &gradient[slot.place.clone()]));
         }
         // About equal shares: each thread takes the jobs whose middle lies in its part.
         let (total, threads) = (layout.len().max(1), threads.max(1));
@@ -87,7 +102,7 @@ struct Rule {
     clip: f32,
     rate: f32,  // corrected for the mean's start at 0
     root: f32,  // corrects the root of the mean square
-    decay: f32, // the rate times the weight decay
+    decay: f32, // share of the value that it loses
 }
 
 wide! {

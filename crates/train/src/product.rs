@@ -138,10 +138,13 @@ impl Packed {
                 if filled < width {
                     panel.fill(0.0);
                 }
-                for j in 0..filled {
-                    let column = &matrix.data[(from + j) * matrix.stride..][..k];
-                    for (to, x) in panel.chunks_exact_mut(width).zip(column) {
-                        to[j] = *x;
+                // A few values of k at a time, so that the lines that are written stay near.
+                for (i, to) in panel.chunks_mut(width * WIDEST).enumerate() {
+                    for j in 0..filled {
+                        let column = &matrix.data[(from + j) * matrix.stride + i * WIDEST..];
+                        for (to, x) in to.chunks_exact_mut(width).zip(column) {
+                            to[j] = *x;
+                        }
                     }
                 }
             } else {

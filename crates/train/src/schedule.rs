@@ -19,7 +19,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Schedule { learning_rate: 1e-3, warm_up: 0.04, last: 0.02, refusal: 0.0, refusal_from: 0.6 }
+        Schedule { learning_rate: 5e-4, warm_up: 0.04, last: 0.02, refusal: 0.0, refusal_from: 0.6 }
     }
 }
 

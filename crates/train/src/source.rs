@@ -9,6 +9,7 @@ use crate::error::TrainError;
 use crate::head::HeadPlan;
 use crate::rows::{Rows, Taps};
 use crate::states::StateCache;
+use crate::wide::sum_of_squares;
 
 /// Loads the rows of texts.
 pub(crate) struct RowSource {
@@ -55,6 +56,18 @@ impl RowSource {
         };
         let embeds = embeds || plan.features.contains(&0);
         Ok(RowSource { model, corpus, cache, taps, embeds })
+    }
+
+    /// The root of the mean square of the final states of some texts.
+    pub(crate) fn size_of_states(&self, texts: &[usize]) -> Result<f32, TrainError> {
+        const ENOUGH: usize = 64;
+        let (mut rows, mut sum, mut count) = (Rows::default(), 0.0, 0);
+        for text in texts.iter().take(ENOUGH) {
+            self.load(&[*text], &mut rows)?;
+            sum += sum_of_squares(rows.last());
+            count += rows.last().len();
+        }
+        Ok((sum / count.max(1) as f64).sqrt() as f32)
     }
 
     /// Replaces `rows` by those of `texts`.

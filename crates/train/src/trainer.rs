@@ -18,7 +18,7 @@ use crate::frozen::Frozen;
 use crate::head::HeadPlan;
 use crate::judge::{Judge, Judgement};
 use crate::loss::{Sums, Weighing};
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, Rates};
 use crate::progress::{Event, StepReport};
 use crate::rollout::Rollout;
 use crate::rows::Rows;
@@ -30,6 +30,9 @@ use crate::wide::add;
 
 /// Batches without a finite loss, one after the other, that end a training.
 const MOST_FAILED: usize = 10;
+
+/// Tokens of a shard below which it is not worth a shard.
+const LEAST_TOKENS: usize = 192;
 
 /// Everything that decides the course of a training, beside the model and the texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,7 +65,7 @@ impl TrainOptions {
             rollout: 3,
             decay: 0.8,
             epochs: 4.0,
-            batch_tokens: 2048,
+            batch_tokens: 400,
             shards: 4,
             schedule: Schedule::default(),
             held_out: 12,
@@ -137,6 +140,7 @@ pub struct Trainer {
     model: Arc<Model>,
     weights: Weights,
     values: Vec<f32>,
+    gain: f32, // of the fuse's values
     optimizer: Optimizer,
     batches: Batches,
     held_out: Vec<usize>,
@@ -188,7 +192,9 @@ impl Trainer {
         let len = |i: usize| corpus.texts[i].tokens.len();
         let positions = corpus.texts.iter().map(|text| text.tokens.len()).max().unwrap_or(0);
         let shape = options.head.shape(&model, positions);
-        let values = options.head.initial(&model, &shape, options.seed);
+        let source = RowSource::new(model.clone(), corpus.clone(), cache, &options.head)?;
+        let gain = source.size_of_states(&texts)?.max(1e-3);
+        let values = options.head.initial(&model, &shape, options.seed, gain);
         let numbered = texts.iter().map(|i| (*i, len(*i))).collect();
         let batches = Batches::new(numbered, options.batch_tokens, options.epochs, options.seed);
         let part =
@@ -196,7 +202,8 @@ impl Trainer {
         Ok(Trainer {
             identity,
             frozen: Frozen::of_model(&model, &vocab),
-            source: RowSource::new(model.clone(), corpus.clone(), cache, &options.head)?,
+            source,
+            gain,
             weights: Weights::new(shape, &values),
             optimizer: Optimizer::new(values.len()),
             parts: (0..options.shards).map(|_| part()).collect(),
@@ -356,7 +363,8 @@ impl Trainer {
         if loss.is_finite() {
             let gradient = &self.parts[0].get_mut().unwrap_or_else(PoisonError::into_inner).gradient;
             let layout = &self.weights.layout;
-            gradient_norm = self.optimizer.step(layout, &mut self.values, gradient, rate, threads);
+            let rates = Rates::of(layout, rate, self.gain);
+            gradient_norm = self.optimizer.step(layout, &mut self.values, gradient, &rates, threads);
         }
         let skipped = !gradient_norm.is_finite();
         self.failed = if skipped { self.failed + 1 } else { 0 };
@@ -383,10 +391,12 @@ impl Trainer {
 
     /// The losses of a batch, whose gradient is left in the first part. Parts are added in their order, whoever computed them.
     fn gradient(&mut self, texts: &[(usize, usize)], weighing: &Weighing, threads: usize) -> Result<Sums, TrainError> {
-        for (part, texts) in self.parts.iter_mut().zip(shards(texts, self.options.shards)) {
+        let tokens: usize = texts.iter().map(|text| text.1).sum();
+        let parts = self.options.shards.min(tokens.div_ceil(LEAST_TOKENS));
+        for (part, texts) in self.parts.iter_mut().zip(shards(texts, parts)) {
             part.get_mut().unwrap_or_else(PoisonError::into_inner).texts = texts;
         }
-        let threads = threads.min(self.parts.len());
+        let threads = threads.min(parts);
         while self.workers.len() < threads {
             self.workers.push(Mutex::default());
         }
@@ -396,7 +406,7 @@ impl Trainer {
                 let next = &next;
                 scope.spawn(move || {
                     let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-                    while let Some(part) = this.parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    while let Some(part) = this.parts[..parts].get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
                         part.result = this.part_gradient(&mut worker, &mut part, weighing);
                     }
@@ -405,7 +415,7 @@ impl Trainer {
         });
         let mut sums = Sums::zero(weighing.counts.len());
         let mut gradients = Vec::new();
-        for part in &mut self.parts {
+        for part in &mut self.parts[..parts] {
             let part = part.get_mut().unwrap_or_else(PoisonError::into_inner);
             sums.add(&std::mem::replace(&mut part.result, Ok(Sums::zero(0)))?);
             gradients.push(&mut part.gradient);
