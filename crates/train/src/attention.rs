@@ -8,7 +8,7 @@
 //! - K and V of step 0 at positions `0..=p - j`,
 //! - those of step i at position `p - j + i`, for i = 1 to j: its own round's.
 //!
-//! Positions before j are in no round of step j; what is computed there is finite and has no gradient.
+//! A step computes the queries of the rows that count in it and nothing else; step 0 computes K and V of all rows.
 //!
 //! Scores are recomputed for the gradient, block by block of positions, so that memory does not grow with the square of the length.
 
@@ -16,14 +16,17 @@ use std::ops::Range;
 
 use crate::product::{Into, Packed, Scratch as ProductScratch, View, multiply};
 use crate::shape::Shape;
+use crate::span::Span;
 use crate::wide::{add_scaled, dot, exp, sum, wide};
 
 /// Rows of queries, heads of a group counted, that are scored together.
 const BLOCK_ROWS: usize = 96;
 
-/// K and V of one step, after rotation, and their gradients. Shape of each: (row, kv_heads, head_dim).
+/// K and V of one step, after rotation, and their gradients. Shape of each: (computed row, kv_heads, head_dim).
 #[derive(Default)]
 pub(crate) struct KeyValue {
+    /// The rows that are computed: one span for each sequence.
+    pub(crate) spans: Vec<Span>,
     pub(crate) k: Vec<f32>,
     pub(crate) v: Vec<f32>,
     pub(crate) dk: Vec<f32>,
@@ -56,34 +59,36 @@ pub(crate) struct Attention {
 /// One step of a rollout.
 pub(crate) struct Step<'a> {
     pub(crate) shape: &'a Shape,
-    pub(crate) sequences: &'a [Range<usize>],
+    /// The rows whose queries are computed: one span for each sequence.
+    pub(crate) spans: &'a [Span],
     /// Which step, counted from 0.
     pub(crate) step: usize,
-    /// Queries after rotation. Shape: (row, heads, head_dim).
+    /// Queries after rotation. Shape: (computed row, heads, head_dim).
     pub(crate) q: &'a [f32],
 }
 
 /// A block of positions of one sequence and one key head.
 #[derive(Clone, Copy)]
 struct Block {
-    base: usize, // the sequence's first row
-    from: usize, // the block's first position
-    len: usize,  // positions
-    kv: usize,   // key head
-    keys: usize, // positions of step 0 that its last position sees
-    rows: usize, // len times heads in a group
+    sequence: usize,
+    position: usize, // the first
+    at: usize,       // its place among the computed rows
+    len: usize,      // positions
+    kv: usize,       // key head
+    keys: usize,     // positions of step 0 that the last position sees
+    rows: usize,     // len times heads in a group
 }
 
 impl Step<'_> {
-    fn blocks(&self) -> impl Iterator<Item = (usize, Block)> {
+    fn blocks(&self) -> impl Iterator<Item = Block> {
         let (kv_heads, group, step) = (self.shape.kv_heads, self.shape.group(), self.step);
         let size = (BLOCK_ROWS / group).max(16);
-        self.sequences.iter().enumerate().flat_map(move |(s, rows)| {
+        self.spans.iter().enumerate().flat_map(move |(sequence, span)| {
             (0..kv_heads).flat_map(move |kv| {
-                (0..rows.len()).step_by(size).map(move |from| {
-                    let len = size.min(rows.len() - from);
-                    let keys = (from + len).saturating_sub(step);
-                    (s * kv_heads + kv, Block { base: rows.start, from, len, kv, keys, rows: len * group })
+                (0..span.len).step_by(size).map(move |from| {
+                    let (len, position) = (size.min(span.len - from), span.position + from);
+                    let keys = position + len - step;
+                    Block { sequence, position, at: span.at + from, len, kv, keys, rows: len * group }
                 })
             })
         })
@@ -93,8 +98,8 @@ impl Step<'_> {
     fn gather(&self, block: Block, rows: &[f32], factor: f32, out: &mut Vec<f32>) {
         let (width, q_dim) = (self.shape.group() * self.shape.head_dim, self.shape.q_dim());
         out.clear();
-        for position in block.from..block.from + block.len {
-            let heads = &rows[(block.base + position) * q_dim + block.kv * width..][..width];
+        for row in block.at..block.at + block.len {
+            let heads = &rows[row * q_dim + block.kv * width..][..width];
             out.extend(heads.iter().map(|x| x * factor));
         }
     }
@@ -103,29 +108,30 @@ impl Step<'_> {
     fn scatter(&self, block: Block, from: &[f32], rows: &mut [f32], put: impl Fn(&mut [f32], &[f32])) {
         let (width, q_dim) = (self.shape.group() * self.shape.head_dim, self.shape.q_dim());
         for (i, from) in from.chunks_exact(width).enumerate() {
-            let row = block.base + block.from + i;
-            put(&mut rows[row * q_dim + block.kv * width..][..width], from);
+            put(&mut rows[(block.at + i) * q_dim + block.kv * width..][..width], from);
         }
     }
 
-    /// Where the K or V of step `i` is that the block's row `r` sees; `None` before the sequence's start.
-    fn own(&self, block: Block, r: usize, i: usize) -> Option<Range<usize>> {
-        let position = (block.from + r / self.shape.group()).checked_sub(self.step - i)?;
-        let at = (block.base + position) * self.shape.kv_dim() + block.kv * self.shape.head_dim;
-        Some(at..at + self.shape.head_dim)
+    /// Where the K or V of step `i` is that the block's row `r` sees, among those of `kv`.
+    fn own(&self, block: Block, r: usize, i: usize, kv: &KeyValue) -> Range<usize> {
+        let position = block.position + r / self.shape.group() - (self.step - i);
+        let span = &kv.spans[block.sequence];
+        let place = span.at + (position - span.position);
+        let at = place * self.shape.kv_dim() + block.kv * self.shape.head_dim;
+        at..at + self.shape.head_dim
     }
 }
 
 impl Attention {
     /// Takes note of K and V of step 0. Must be called before anything else is asked for these sequences.
-    pub(crate) fn set_exact(&mut self, shape: &Shape, sequences: &[Range<usize>], exact: &KeyValue) {
-        let (head_dim, kv_dim) = (shape.head_dim, shape.kv_dim());
-        self.exact.resize_with(self.exact.len().max(sequences.len() * shape.kv_heads), Exact::default);
-        for (i, packs) in self.exact.iter_mut().take(sequences.len() * shape.kv_heads).enumerate() {
-            let (rows, kv) = (&sequences[i / shape.kv_heads], i % shape.kv_heads);
-            let at = rows.start * kv_dim + kv * head_dim;
-            let keys = View::strided(&exact.k[at..], rows.len(), head_dim, kv_dim);
-            let values = View::strided(&exact.v[at..], rows.len(), head_dim, kv_dim);
+    pub(crate) fn set_exact(&mut self, shape: &Shape, exact: &KeyValue) {
+        let (head_dim, kv_dim, count) = (shape.head_dim, shape.kv_dim(), exact.spans.len() * shape.kv_heads);
+        self.exact.resize_with(self.exact.len().max(count), Exact::default);
+        for (i, packs) in self.exact.iter_mut().take(count).enumerate() {
+            let (span, kv) = (&exact.spans[i / shape.kv_heads], i % shape.kv_heads);
+            let at = span.at * kv_dim + kv * head_dim;
+            let keys = View::strided(&exact.k[at..], span.len, head_dim, kv_dim);
+            let values = View::strided(&exact.v[at..], span.len, head_dim, kv_dim);
             packs.keys.pack(keys);
             packs.keys_turned.pack(keys.transposed());
             packs.values.pack(values);
@@ -135,10 +141,12 @@ impl Attention {
 
     /// Writes what every position of the step attends to, and the logarithm of each softmax's sum.
     ///
-    /// `kv`: that of steps 0 to `step.step`; `out`: (row, heads, head_dim); `log_sums`: (row, heads).
+    /// `kv`: that of steps 0 to `step.step`; `out`: (computed row, heads, head_dim); `log_sums`: (computed row,
+    /// heads).
     pub(crate) fn forward(&mut self, step: &Step<'_>, kv: &[KeyValue], out: &mut [f32], log_sums: &mut [f32]) {
         let (head_dim, group, heads) = (step.shape.head_dim, step.shape.group(), step.shape.heads);
-        for (packs, block) in step.blocks() {
+        for block in step.blocks() {
+            let packs = block.sequence * step.shape.kv_heads + block.kv;
             self.score(step, packs, block, kv);
             let sums: Vec<f32> = (0..block.rows)
                 .map(|r| {
@@ -147,18 +155,15 @@ impl Attention {
                 })
                 .collect();
             for (i, sums) in sums.chunks_exact(group).enumerate() {
-                let row = block.base + block.from + i;
-                log_sums[row * heads + block.kv * group..][..group].copy_from_slice(sums);
+                log_sums[(block.at + i) * heads + block.kv * group..][..group].copy_from_slice(sums);
             }
             self.block.resize(block.rows * head_dim, 0.0);
             let weights = View::new(&self.scores, block.rows, block.keys);
             let values = self.exact[packs].values.part(0..block.keys, 0..head_dim);
             multiply(weights, values, Into::Set, &mut self.block, head_dim, &mut self.products);
-            for i in 1..=step.step {
+            for (i, kv) in kv.iter().enumerate().skip(1) {
                 for (r, out) in self.block.chunks_exact_mut(head_dim).enumerate() {
-                    if let Some(at) = step.own(block, r, i) {
-                        add_scaled(out, self.extra[r * step.step + i - 1], &kv[i].v[at]);
-                    }
+                    add_scaled(out, self.extra[r * step.step + i - 1], &kv.v[step.own(block, r, i, kv)]);
                 }
             }
             step.scatter(block, &self.block, out, |to, from| to.copy_from_slice(from));
@@ -178,7 +183,8 @@ impl Attention {
     ) {
         let (head_dim, group, heads, kv_dim) =
             (step.shape.head_dim, step.shape.group(), step.shape.heads, step.shape.kv_dim());
-        for (packs, block) in step.blocks() {
+        for block in step.blocks() {
+            let packs = block.sequence * step.shape.kv_heads + block.kv;
             self.score(step, packs, block, kv);
             step.gather(block, dout, 1.0, &mut self.dblock);
             step.gather(block, out, 1.0, &mut self.block);
@@ -189,18 +195,18 @@ impl Attention {
 
             // `block` becomes the gradient of the scaled queries.
             for r in 0..block.rows {
-                let log_sum = log_sums[(block.base + block.from + r / group) * heads + block.kv * group + r % group];
+                let log_sum = log_sums[(block.at + r / group) * heads + block.kv * group + r % group];
                 let dout = &self.dblock[r * head_dim..][..head_dim];
                 let own = &mut self.block[r * head_dim..][..head_dim];
                 let across = product(dout, own);
                 own.fill(0.0);
-                let seen = (block.from + r / group + 1).saturating_sub(step.step);
+                let seen = block.position + r / group + 1 - step.step;
                 let scores = &mut self.scores[r * block.keys..][..block.keys];
                 harden(scores, &mut self.dscores[r * block.keys..][..block.keys], seen, log_sum, across);
-                for i in 1..=step.step {
-                    let Some(at) = step.own(block, r, i) else { continue };
+                for (i, kv) in kv.iter_mut().enumerate().skip(1) {
+                    let at = step.own(block, r, i, kv);
                     let weight = exp(self.extra[r * step.step + i - 1] - log_sum);
-                    let KeyValue { k, v, dk, dv } = &mut kv[i];
+                    let KeyValue { k, v, dk, dv, .. } = kv;
                     let dscore = weight * (product(dout, &v[at.clone()]) - across);
                     add_scaled(&mut dv[at.clone()], weight, dout);
                     add_scaled(&mut dk[at.clone()], dscore, &self.queries[r * head_dim..][..head_dim]);
@@ -213,7 +219,7 @@ impl Attention {
             step.scatter(block, &self.block, dq, |to, from| {
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = from * step.shape.attention_scale);
             });
-            let at = block.base * kv_dim + block.kv * head_dim;
+            let at = kv[0].spans[block.sequence].at * kv_dim + block.kv * head_dim;
             self.packed.pack(View::new(&self.queries, block.rows, head_dim));
             let turned = dscores.transposed();
             multiply(turned, self.packed.all(), Into::Add, &mut kv[0].dk[at..], kv_dim, &mut self.products);
@@ -233,14 +239,14 @@ impl Attention {
         multiply(queries, keys, Into::Set, &mut self.scores, block.keys.max(1), &mut self.products);
         self.extra.clear();
         for (r, query) in self.queries.chunks_exact(head_dim).enumerate() {
-            let own = |i| step.own(block, r, i).map_or(f32::NEG_INFINITY, |at| product(query, &kv[i].k[at]));
-            self.extra.extend((1..=step.step).map(own));
+            let own = |(i, kv): (usize, &KeyValue)| product(query, &kv.k[step.own(block, r, i, kv)]);
+            self.extra.extend(kv.iter().enumerate().skip(1).map(own));
         }
     }
 
     /// How many positions of step 0 a block's row sees, its scores, and those of its round's own positions.
     fn row(&mut self, step: &Step<'_>, block: Block, r: usize) -> (usize, &mut [f32], &mut [f32]) {
-        let seen = (block.from + r / step.shape.group() + 1).saturating_sub(step.step);
+        let seen = block.position + r / step.shape.group() + 1 - step.step;
         let scores = &mut self.scores[r * block.keys..][..block.keys];
         scores[seen..].fill(0.0);
         (seen, scores, &mut self.extra[r * step.step..][..step.step])

@@ -11,14 +11,15 @@ pub(crate) struct Batches {
     seed: u64,
     starts: Vec<usize>, // (epoch): its first step; the last is the end of all
     epochs: f64,
-    epoch: usize,       // the one in `order`
+    epoch: usize, // the one in `order`
     order: Vec<Vec<usize>>,
 }
 
 impl Batches {
     /// Batches of about `tokens` tokens of `texts`, each a number and a length, for so many `epochs`, which may be a fraction.
     pub(crate) fn new(texts: Vec<(usize, usize)>, tokens: usize, epochs: f64, seed: u64) -> Batches {
-        let mut batches = Batches { texts, tokens, seed, starts: vec![0], epochs, epoch: usize::MAX, order: Vec::new() };
+        let mut batches =
+            Batches { texts, tokens, seed, starts: vec![0], epochs, epoch: usize::MAX, order: Vec::new() };
         let mut left = epochs;
         let mut epoch = 0;
         while left > 1e-9 {

@@ -115,8 +115,9 @@ fn compare(model: &Arc<Model>, plan: &HeadPlan) {
             let pos = start + step;
             engine.step(&[row(seq, pos, tokens[pos], &draft_plan, Readout::ExitHead)], &mut out).expect("sound");
             let (mut normed, mut logits) = (vec![0.0; dim], vec![0.0; vocab.len()]);
-            let state = &rollout.states(step)[pos * dim..][..dim];
-            norm(state, dim, weights.vector(Tensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
+            let mut state = Vec::new();
+            rollout.states(&all, step.min(rollout.steps() - 1), &[pos], &mut state);
+            norm(&state, dim, weights.vector(Tensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
             frozen.logits(&normed, &mut logits, &mut Scratch::default());
             let size = (logits.iter().map(|l| l * l).sum::<f32>() / logits.len() as f32).sqrt();
             let error = logits.iter().zip(out.logits(0)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -11,7 +11,7 @@ fn to_sigmoid(act: GateAct, x: f32) -> (f32, f32) {
         GateAct::Silu => (x, 1.0),
         // GELU in its tanh form: (1 + tanh u) / 2 is the sigmoid of 2u.
         GateAct::GeluTanh => {
-            let (scale, cubic) = (1.595_769_1, 0.044_715);
+            let (scale, cubic) = (1.595_769, 0.044_715);
             (scale * (x + cubic * x * x * x), scale * (1.0 + 3.0 * cubic * x * x))
         }
     }

@@ -127,8 +127,7 @@ impl Judge {
         threads: usize,
     ) -> Result<Judgement, TrainError> {
         let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Result<Vec<(usize, Tally)>, TrainError>>> =
-            self.groups.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
+        let results: Vec<Mutex<Tallies>> = self.groups.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, self.groups.len().max(1)) {
                 scope.spawn(|| {
@@ -153,6 +152,9 @@ impl Judge {
         Ok(Judgement { domains, all: all.acceptance() })
     }
 }
+
+/// What came of the texts of a group.
+type Tallies = Result<Vec<(usize, Tally)>, TrainError>;
 
 /// Counts over rounds. Shape of each: (draft).
 struct Tally {
@@ -205,7 +207,7 @@ impl Group {
         drafts: usize,
         rollout: &mut Rollout,
         rows: &mut Rows,
-    ) -> Result<Vec<(usize, Tally)>, TrainError> {
+    ) -> Tallies {
         source.load(&self.texts, rows)?;
         rollout.forward(w, rows, drafts);
         let verdicts: Vec<_> = (0..rollout.steps()).map(|step| self.verdicts(w, frozen, rows, rollout, step)).collect();
@@ -236,19 +238,22 @@ impl Group {
         let (dim, vocab, mut scratch) = (w.shape.dim, frozen.vocab(), Scratch::default());
         let mut verdicts = vec![(false, 0.0); rows.len()];
         let counted: Vec<usize> = (0..rows.len()).filter(|row| rows.counts(*row, 0)).collect();
+        let truths: Vec<(usize, Truth)> = counted.into_iter().zip(self.truths.iter().copied()).collect();
+        let wanted: Vec<(usize, Truth)> = truths.into_iter().filter(|(row, _)| rows.counts(*row, step)).collect();
         let (mut states, mut inverse) = (Vec::new(), vec![0.0; CHUNK]);
         let mut normed = vec![0.0; CHUNK * dim];
         let (mut targets, mut logits) = (vec![0.0; CHUNK * vocab], vec![0.0; CHUNK * vocab]);
-        for (chunk, truths) in counted.chunks(CHUNK).zip(self.truths.chunks(CHUNK)) {
+        for chunk in wanted.chunks(CHUNK) {
             let normed = &mut normed[..chunk.len() * dim];
-            gather(rows.last(), dim, chunk.iter().copied(), &mut states);
+            let at: Vec<usize> = chunk.iter().map(|(row, _)| *row).collect();
+            gather(rows.last(), dim, at.iter().copied(), &mut states);
             frozen.norm(&states, normed);
             frozen.logits(normed, &mut targets, &mut scratch);
-            gather(rollout.states(step), dim, chunk.iter().copied(), &mut states);
+            rollout.states(rows, step, &at, &mut states);
             let weight = w.vector(Tensor::OutputNorm);
             norm(&states, dim, weight, w.shape.eps, &mut inverse[..chunk.len()], normed);
             frozen.logits(normed, &mut logits, &mut scratch);
-            let rows = chunk.iter().zip(truths).zip(targets.chunks_exact(vocab).zip(logits.chunks_exact_mut(vocab)));
+            let rows = chunk.iter().zip(targets.chunks_exact(vocab).zip(logits.chunks_exact_mut(vocab)));
             for ((row, truth), (target, logits)) in rows {
                 let best = highest(logits);
                 let overlap = overlap(logits, target, truth.log_sum);

@@ -1,13 +1,12 @@
 //! The head's one decoder layer over many rows, and its gradient: the arithmetic of `crates/model/src/forward.rs`, in f32.
 
-use std::ops::Range;
-
 use crate::attention::{Attention, KeyValue, Step};
 use crate::gate::{gated, gated_backward};
 use crate::layout::{Matrix, Tensor};
 use crate::norm::{norm, norm_again, norm_backward};
 use crate::product::{Into, Packed, Scratch as ProductScratch, View};
 use crate::rotary::{Turn, rotate};
+use crate::span::{Span, computed, give, take};
 use crate::weights::Weights;
 use crate::wide::{add, add_rows, add_to_rows};
 
@@ -21,10 +20,12 @@ pub(crate) struct Normed {
 /// What a pass over the layer keeps for its gradient.
 #[derive(Default)]
 pub(crate) struct Kept {
-    pub(crate) x: Normed,      // (row, dim): what enters the layer
+    /// The rows that leave the layer: one span for each sequence. Those that enter it are the spans of the step's K and V.
+    pub(crate) spans: Vec<Span>,
+    pub(crate) x: Normed,      // (row that enters, dim)
     q: Vec<f32>,               // (row, heads, head_dim), rotated
     raw_q: Normed,             // before their norm, where there is one
-    raw_k: Normed,             // (row, kv_heads, head_dim)
+    raw_k: Normed,             // (row that enters, kv_heads, head_dim)
     attended: Vec<f32>,        // (row, heads, head_dim)
     log_sums: Vec<f32>,        // (row, heads)
     attention: Normed,         // (row, dim): the attention's part before its norm, where there is one
@@ -33,7 +34,8 @@ pub(crate) struct Kept {
     up: Vec<f32>,              // (row, ffn_dim)
     ffn: Normed,               // (row, dim): the feed-forward part before its norm, where there is one
     pub(crate) out: Vec<f32>,  // (row, dim): what leaves the layer
-    pub(crate) dout: Vec<f32>, // the gradient with respect to it; in the end that with respect to `x`
+    pub(crate) dout: Vec<f32>, // (row, dim): the gradient with respect to it, later to what `middle` is
+    pub(crate) dx: Vec<f32>,   // (row that enters, dim): the gradient with respect to `x`
 }
 
 /// Memory that all passes share.
@@ -41,8 +43,9 @@ pub(crate) struct Kept {
 pub(crate) struct Memory {
     pub(crate) attention: Attention,
     pub(crate) products: ProductScratch,
-    pub(crate) input: Vec<f32>,  // (row, dim)
-    wide: Vec<f32>,              // (row, ffn_dim)
+    pub(crate) input: Vec<f32>,  // (row that enters, dim)
+    leaving: Vec<f32>,           // (row, dim)
+    wide: Vec<f32>,              // (row, ffn_dim), or (row that enters, dim)
     part: Vec<f32>,              // (row, dim)
     dq: Vec<f32>,                // (row, heads, head_dim)
     dattended: Vec<f32>,         // (row, heads, head_dim)
@@ -63,32 +66,45 @@ pub(crate) fn zeros(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     buffer
 }
 
-/// Runs the layer over the rows in `kept.x.input`, as step `kv.len() - 1` of a rollout; the last of `kv` is written.
-pub(crate) fn forward(w: &Weights, sequences: &[Range<usize>], kv: &mut [KeyValue], kept: &mut Kept, m: &mut Memory) {
-    let s = &w.shape;
-    let rows = kept.x.input.len() / s.dim;
-    let (q_len, kv_len, step) = (rows * s.q_dim(), rows * s.kv_dim(), kv.len() - 1);
+/// The rows of `from`, (row that enters, dim), that leave the layer. From the second step on all do.
+fn leaving<'a>(spans: &[Span], step: usize, dim: usize, from: &'a [f32], out: &'a mut Vec<f32>) -> &'a [f32] {
+    if step > 0 {
+        return from;
+    }
+    take(spans, dim, from, out);
+    out
+}
 
-    let input = fit(&mut m.input, rows * s.dim);
-    norm(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), s.eps, fit(&mut kept.x.inverse, rows), input);
+/// Runs the layer over the rows in `kept.x.input`, as step `kv.len() - 1` of a rollout, up to K and V for all of them, and beyond for those of
+/// `kept.spans`; the last of `kv` is written.
+pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut Memory) {
+    let s = &w.shape;
+    let (entering, rows) = (kept.x.input.len() / s.dim, computed(&kept.spans));
+    let (q_len, kv_len, step) = (rows * s.q_dim(), entering * s.kv_dim(), kv.len() - 1);
+
+    let input = fit(&mut m.input, entering * s.dim);
+    norm(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), s.eps, fit(&mut kept.x.inverse, entering), input);
     let now = &mut kv[step];
-    w.forward(Matrix::Query, input, Into::Set, fit(&mut kept.q, q_len), &mut m.products);
+    let leavers = leaving(&kept.spans, step, s.dim, input, &mut m.leaving);
+    w.forward(Matrix::Query, leavers, Into::Set, fit(&mut kept.q, q_len), &mut m.products);
     w.forward(Matrix::Key, input, Into::Set, fit(&mut now.k, kv_len), &mut m.products);
     w.forward(Matrix::Value, input, Into::Set, fit(&mut now.v, kv_len), &mut m.products);
-    heads(w, sequences, &mut kept.q, s.heads, (Tensor::QueryBias, Tensor::QueryNorm), &mut kept.raw_q);
-    heads(w, sequences, &mut now.k, s.kv_heads, (Tensor::KeyBias, Tensor::KeyNorm), &mut kept.raw_k);
+    heads(w, &kept.spans, &mut kept.q, After::query(w), &mut kept.raw_q);
+    heads(w, &now.spans, &mut now.k, After::key(w), &mut kept.raw_k);
     if let Some((bias, _)) = w.bias(Tensor::ValueBias) {
         add_to_rows(&mut now.v, bias);
     }
     if step == 0 {
-        m.attention.set_exact(s, sequences, &kv[0]);
+        m.attention.set_exact(s, &kv[0]);
     }
     let attended = fit(&mut kept.attended, q_len);
     let log_sums = fit(&mut kept.log_sums, rows * s.heads);
-    m.attention.forward(&Step { shape: s, sequences, step, q: &kept.q }, kv, attended, log_sums);
+    m.attention.forward(&Step { shape: s, spans: &kept.spans, step, q: &kept.q }, kv, attended, log_sums);
 
     let middle = &mut kept.middle.input;
-    middle.clone_from(&kept.x.input);
+    middle.clear();
+    middle.extend_from_slice(leaving(&kept.spans, step, s.dim, &kept.x.input, &mut m.leaving));
+    m.input.resize(rows * s.dim, 0.0);
     if s.sandwich {
         let part = fit(&mut kept.attention.input, rows * s.dim);
         w.forward(Matrix::AttentionOutput, attended, Into::Set, part, &mut m.products);
@@ -120,63 +136,66 @@ pub(crate) fn forward(w: &Weights, sequences: &[Range<usize>], kv: &mut [KeyValu
     }
 }
 
-/// Bias, norm and rotation of the heads of every row, in place; `raw` keeps what their norm's gradient needs.
-fn heads(
-    w: &Weights,
-    sequences: &[Range<usize>],
-    x: &mut [f32],
+/// What follows the projection to queries or to keys.
+#[derive(Clone, Copy)]
+struct After {
     heads: usize,
-    (bias, head_norm): (Tensor, Tensor),
-    raw: &mut Normed,
-) {
+    bias: Tensor,
+    norm: Tensor,
+}
+
+impl After {
+    fn query(w: &Weights) -> After {
+        After { heads: w.shape.heads, bias: Tensor::QueryBias, norm: Tensor::QueryNorm }
+    }
+
+    fn key(w: &Weights) -> After {
+        After { heads: w.shape.kv_heads, bias: Tensor::KeyBias, norm: Tensor::KeyNorm }
+    }
+}
+
+/// Bias, norm and rotation of the heads of every row, in place; `raw` keeps what their norm's gradient needs.
+fn heads(w: &Weights, spans: &[Span], x: &mut [f32], after: After, raw: &mut Normed) {
     let s = &w.shape;
-    if let Some((bias, _)) = w.bias(bias) {
+    if let Some((bias, _)) = w.bias(after.bias) {
         add_to_rows(x, bias);
     }
     if s.qk_norm {
         raw.input.clear();
         raw.input.extend_from_slice(x);
-        norm(&raw.input, s.head_dim, w.vector(head_norm), s.eps, fit(&mut raw.inverse, x.len() / s.head_dim), x);
+        norm(&raw.input, s.head_dim, w.vector(after.norm), s.eps, fit(&mut raw.inverse, x.len() / s.head_dim), x);
     }
-    rotate(x, s.head_dim, heads, sequences, &s.rotations, Turn::Forward);
+    rotate(x, s.head_dim, after.heads, spans, &s.rotations, Turn::Forward);
 }
 
 /// The other way: turns the gradient with respect to rotated heads into that with respect to what the matrix gave.
 fn heads_backward(
     w: &Weights,
-    sequences: &[Range<usize>],
+    spans: &[Span],
     d: &mut Vec<f32>,
-    heads: usize,
-    (bias, head_norm): (Tensor, Tensor),
+    after: After,
     raw: &Normed,
     gradient: &mut [f32],
     before: &mut Vec<f32>,
 ) {
     let s = &w.shape;
-    rotate(d, s.head_dim, heads, sequences, &s.rotations, Turn::Back);
+    rotate(d, s.head_dim, after.heads, spans, &s.rotations, Turn::Back);
     if s.qk_norm {
-        let place = w.layout.place(head_norm);
+        let place = w.layout.place(after.norm);
         zeros(before, d.len());
-        norm_backward(&raw.input, s.head_dim, w.vector(head_norm), &raw.inverse, d, before, &mut gradient[place]);
+        norm_backward(&raw.input, s.head_dim, w.vector(after.norm), &raw.inverse, d, before, &mut gradient[place]);
         std::mem::swap(d, before);
     }
-    if let Some((_, place)) = w.bias(bias) {
+    if let Some((_, place)) = w.bias(after.bias) {
         add_rows(&mut gradient[place], d);
     }
 }
 
-/// Turns `kept.dout` from the gradient with respect to what left the layer into that with respect to what entered it. Adds those of the
-/// weights to `gradient` and those of earlier steps' K and V to theirs in `kv`; that of its own K and V must be complete.
-pub(crate) fn backward(
-    w: &Weights,
-    sequences: &[Range<usize>],
-    kv: &mut [KeyValue],
-    kept: &mut Kept,
-    gradient: &mut [f32],
-    m: &mut Memory,
-) {
+/// Writes `kept.dx`, the gradient with respect to what entered the layer, from `kept.dout`, that with respect to what left it. Adds those of
+/// the weights to `gradient` and those of earlier steps' K and V to theirs in `kv`; that of its own K and V must be complete.
+pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradient: &mut [f32], m: &mut Memory) {
     let s = &w.shape;
-    let rows = kept.x.input.len() / s.dim;
+    let (entering, rows, step) = (kept.x.input.len() / s.dim, computed(&kept.spans), kv.len() - 1);
     if s.ffn_dim > 0 {
         ffn_backward(w, kept, gradient, m);
     }
@@ -186,15 +205,8 @@ pub(crate) fn backward(
         let part = zeros(&mut m.part, rows * s.dim);
         let place = w.layout.place(Tensor::PostAttentionNorm);
         let Normed { input, inverse } = &kept.attention;
-        norm_backward(
-            input,
-            s.dim,
-            w.vector(Tensor::PostAttentionNorm),
-            inverse,
-            &kept.dout,
-            part,
-            &mut gradient[place],
-        );
+        let weight = w.vector(Tensor::PostAttentionNorm);
+        norm_backward(input, s.dim, weight, inverse, &kept.dout, part, &mut gradient[place]);
     } else {
         m.part.clone_from(&kept.dout);
     }
@@ -202,46 +214,46 @@ pub(crate) fn backward(
     w.backward(Matrix::AttentionOutput, &m.part, Into::Set, dattended, &mut m.products);
     m.packed.pack(View::new(&kept.attended, rows, s.q_dim()));
     w.gradient(Matrix::AttentionOutput, &m.part, &m.packed, gradient, &mut m.products);
-    let step = kv.len() - 1;
     let dq = fit(&mut m.dq, rows * s.q_dim());
-    let at = Step { shape: s, sequences, step, q: &kept.q };
+    let at = Step { shape: s, spans: &kept.spans, step, q: &kept.q };
     m.attention.backward(&at, kv, &kept.attended, &kept.log_sums, dattended, dq);
-    heads_backward(
-        w,
-        sequences,
-        &mut m.dq,
-        s.heads,
-        (Tensor::QueryBias, Tensor::QueryNorm),
-        &kept.raw_q,
-        gradient,
-        &mut m.before,
-    );
-    let now = &mut kv[step];
-    let (bias, head_norm) = (Tensor::KeyBias, Tensor::KeyNorm);
-    heads_backward(w, sequences, &mut now.dk, s.kv_heads, (bias, head_norm), &kept.raw_k, gradient, &mut m.before);
+    heads_backward(w, &kept.spans, &mut m.dq, After::query(w), &kept.raw_q, gradient, &mut m.before);
+    let KeyValue { spans, dk, dv, .. } = &mut kv[step];
+    heads_backward(w, spans, dk, After::key(w), &kept.raw_k, gradient, &mut m.before);
     if let Some((_, place)) = w.bias(Tensor::ValueBias) {
-        add_rows(&mut gradient[place], &now.dv);
+        add_rows(&mut gradient[place], dv);
     }
 
-    let input = fit(&mut m.input, rows * s.dim);
+    // Back through the projections to their input: `dinput` of the rows that enter, and the queries' part of those that leave.
+    let input = fit(&mut m.input, entering * s.dim);
     norm_again(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), &kept.x.inverse, input);
-    m.packed.pack(View::new(input, rows, s.dim));
-    let dinput = fit(&mut m.part, rows * s.dim);
-    for (matrix, d, into) in
-        [(Matrix::Query, &m.dq, Into::Set), (Matrix::Key, &now.dk, Into::Add), (Matrix::Value, &now.dv, Into::Add)]
-    {
+    m.packed.pack(View::new(input, entering, s.dim));
+    let dinput = fit(&mut m.wide, entering * s.dim);
+    for (matrix, d, into) in [(Matrix::Key, &*dk, Into::Set), (Matrix::Value, &*dv, Into::Add)] {
         w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
         w.backward(matrix, d, into, dinput, &mut m.products);
     }
+    let leavers = leaving(&kept.spans, step, s.dim, input, &mut m.leaving);
+    m.packed.pack(View::new(leavers, rows, s.dim));
+    w.gradient(Matrix::Query, &m.dq, &m.packed, gradient, &mut m.products);
+    let part = fit(&mut m.part, rows * s.dim);
+    w.backward(Matrix::Query, &m.dq, Into::Set, part, &mut m.products);
+    let dx = zeros(&mut kept.dx, entering * s.dim);
+    for (from, to) in [(&*part, &mut *dinput), (&kept.dout, dx)] {
+        match step {
+            0 => give(&kept.spans, s.dim, from, to),
+            _ => add(to, from),
+        }
+    }
     let place = w.layout.place(Tensor::AttentionNorm);
     let weight = w.vector(Tensor::AttentionNorm);
-    norm_backward(&kept.x.input, s.dim, weight, &kept.x.inverse, dinput, &mut kept.dout, &mut gradient[place]);
+    norm_backward(&kept.x.input, s.dim, weight, &kept.x.inverse, dinput, &mut kept.dx, &mut gradient[place]);
 }
 
 /// The feed-forward part: turns `kept.dout` into the gradient with respect to `middle`.
 fn ffn_backward(w: &Weights, kept: &mut Kept, gradient: &mut [f32], m: &mut Memory) {
     let s = &w.shape;
-    let rows = kept.x.input.len() / s.dim;
+    let rows = computed(&kept.spans);
     if s.sandwich {
         let part = zeros(&mut m.part, rows * s.dim);
         let place = w.layout.place(Tensor::PostFfnNorm);

@@ -12,7 +12,6 @@
 //! Everything is plain Rust on slices: the gradient is written by hand, and checked against finite differences of a computation in f64 that shares
 //! nothing with it. The same texts, options and seed give the same bits on any number of threads.
 #![forbid(unsafe_code)]
-#![allow(clippy::needless_range_loop, clippy::too_many_arguments, clippy::type_complexity, clippy::excessive_precision)]
 
 mod attention;
 mod batches;
@@ -29,6 +28,7 @@ mod layout;
 mod loss;
 mod norm;
 mod optimizer;
+mod options;
 mod product;
 mod progress;
 mod random;
@@ -38,6 +38,7 @@ mod rows;
 mod schedule;
 mod shape;
 mod source;
+mod span;
 mod states;
 mod trainer;
 mod vocab;
@@ -56,8 +57,9 @@ pub use error::TrainError;
 pub use file::Precision;
 pub use head::HeadPlan;
 pub use judge::{Acceptance, Judgement, TEMPERATURE};
+pub use options::{RunOptions, TrainOptions};
 pub use progress::{Event, StepReport};
 pub use schedule::Schedule;
 pub use states::{StateCache, StateSource};
-pub use trainer::{Outcome, RunOptions, TrainOptions, Trainer};
+pub use trainer::{Outcome, Trainer};
 pub use vocab::{coverage, frequent_tokens};

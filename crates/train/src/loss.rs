@@ -13,6 +13,7 @@ use crate::layout::Tensor;
 use crate::norm::{norm, norm_backward};
 use crate::product::Scratch;
 use crate::rows::Rows;
+use crate::span::places;
 use crate::weights::Weights;
 use crate::wide::{LANES, add, exp, wide};
 
@@ -75,6 +76,7 @@ pub(crate) struct Memory {
     dstates: Vec<f32>, // (chunk row, dim)
     targets: Vec<f32>, // (chunk row, vocab)
     logits: Vec<f32>,  // (chunk row, vocab)
+    products: Scratch,
 }
 
 /// The losses of all steps. Writes the gradient with respect to what left the layer to `kept[..].dout` and adds that of the output norm to
@@ -87,42 +89,42 @@ pub(crate) fn losses(
     weighing: &Weighing,
     gradient: &mut [f32],
     m: &mut Memory,
-    products: &mut Scratch,
 ) -> Sums {
     let (dim, vocab) = (w.shape.dim, frozen.vocab());
     let mut sums = Sums::zero(kept.len());
     for kept in kept.iter_mut() {
-        zeros(&mut kept.dout, rows.len() * dim);
+        zeros(&mut kept.dout, kept.out.len());
     }
+    let places: Vec<Vec<usize>> = kept.iter().map(|kept| places(rows, &kept.spans)).collect();
     let output_norm = w.layout.place(Tensor::OutputNorm);
     let wanted: Vec<usize> = (0..rows.len()).filter(|r| rows.counts(*r, 0)).collect();
     for chunk in wanted.chunks(CHUNK) {
         gather(rows.last(), dim, chunk.iter().copied(), &mut m.states);
         frozen.norm(&m.states, fit(&mut m.normed, chunk.len() * dim));
-        frozen.logits(&m.normed, fit(&mut m.targets, chunk.len() * vocab), products);
+        frozen.logits(&m.normed, fit(&mut m.targets, chunk.len() * vocab), &mut m.products);
         let negative_entropy: Vec<f32> = m.targets.chunks_exact_mut(vocab).map(soften).collect();
         for (step, kept) in kept.iter_mut().enumerate() {
-            let places: Vec<usize> = (0..chunk.len()).filter(|i| rows.counts(chunk[*i], step)).collect();
-            if places.is_empty() {
+            let counted: Vec<usize> = (0..chunk.len()).filter(|i| rows.counts(chunk[*i], step)).collect();
+            if counted.is_empty() {
                 continue;
             }
-            let (len, scale) = (places.len(), weighing.scale(step));
-            gather(&kept.out, dim, places.iter().map(|i| chunk[*i]), &mut m.states);
+            let (len, scale) = (counted.len(), weighing.scale(step));
+            gather(&kept.out, dim, counted.iter().map(|i| places[step][chunk[*i]]), &mut m.states);
             let normed = fit(&mut m.normed, len * dim);
             norm(&m.states, dim, w.vector(Tensor::OutputNorm), w.shape.eps, fit(&mut m.inverse, len), normed);
-            frozen.logits(normed, fit(&mut m.logits, len * vocab), products);
-            for (i, logits) in places.iter().zip(m.logits.chunks_exact_mut(vocab)) {
+            frozen.logits(normed, fit(&mut m.logits, len * vocab), &mut m.products);
+            for (i, logits) in counted.iter().zip(m.logits.chunks_exact_mut(vocab)) {
                 let target = &m.targets[i * vocab..][..vocab];
                 let (divergence, overlap) = row_loss(logits, target, negative_entropy[*i], scale, weighing.refusal);
                 sums.divergence[step] += f64::from(divergence);
                 sums.overlap[step] += f64::from(overlap);
             }
-            frozen.logits_backward(&m.logits, normed, products);
+            frozen.logits_backward(&m.logits, normed, &mut m.products);
             let dstates = zeros(&mut m.dstates, len * dim);
             let dweight = &mut gradient[output_norm.clone()];
             norm_backward(&m.states, dim, w.vector(Tensor::OutputNorm), &m.inverse, normed, dstates, dweight);
-            for (i, from) in places.iter().zip(dstates.chunks_exact(dim)) {
-                add(&mut kept.dout[chunk[*i] * dim..][..dim], from);
+            for (i, from) in counted.iter().zip(dstates.chunks_exact(dim)) {
+                add(&mut kept.dout[places[step][chunk[*i]] * dim..][..dim], from);
             }
         }
     }

@@ -79,14 +79,14 @@ impl Case {
                     self.one(values, row - sequence.start, &at(row, self.rows.exit()), &read, &mut kv);
                 }
                 let mut read = Read::Features(self.features(sequence.start, start));
-                for step in 0..steps {
+                for (step, out) in out.iter_mut().enumerate() {
                     let row = start + step;
                     if row >= sequence.end {
                         break;
                     }
                     let state = self.one(values, row - sequence.start, &at(row, self.rows.exit()), &read, &mut kv);
                     read = Read::Guess(state.clone());
-                    out[step][row] = Some(state);
+                    out[row] = Some(state);
                 }
             }
         }

@@ -7,85 +7,106 @@ use crate::attention::KeyValue;
 use crate::frozen::Frozen;
 use crate::layer::{self, Kept, Memory, Normed, fit, zeros};
 use crate::layout::{Matrix, Tensor};
-use crate::loss::{self, Sums, Weighing, losses};
+use crate::loss::{self, Sums, Weighing, gather, losses};
 use crate::norm::{norm, norm_again, norm_backward};
 use crate::product::{Into, View};
 use crate::rows::{Rows, shift};
+use crate::span::{computed, give, places, places_before, take};
 use crate::weights::Weights;
 use crate::wide::add;
 
 /// Computes rollouts, in memory that is kept from one to the next.
 #[derive(Default)]
 pub(crate) struct Rollout {
-    kv: Vec<KeyValue>,      // (step)
-    kept: Vec<Kept>,        // (step)
-    read: Vec<Normed>,      // (step): what it reads of the position before; features in step 0, then states
-    exit_inverse: Vec<f32>, // (row)
-    exit: [Vec<f32>; 2], // (row, dim): what the exits' states add to the inputs of step 0 and of all others; later, the gradients of that
+    kv: Vec<KeyValue>, // (step)
+    kept: Vec<Kept>,   // (step)
+    read: Vec<Normed>, // (step): what it reads of the position before; features in step 0, then states
+    exits: Exits,
     memory: Memory,
     loss: loss::Memory,
 }
 
-/// How the inputs of a step are joined.
-struct Join {
-    exit: Matrix,
-    other: Matrix,
-    norm: Tensor,
-}
-
-impl Join {
-    fn of(step: usize) -> Join {
-        match step {
-            0 => Join { exit: Matrix::FuseExit, other: Matrix::FuseFeatures, norm: Tensor::FeatureNorm },
-            _ => Join { exit: Matrix::GuessExit, other: Matrix::GuessState, norm: Tensor::GuessNorm },
-        }
-    }
+/// The exit's states, which all steps read.
+#[derive(Default)]
+struct Exits {
+    inverse: Vec<f32>, // (row)
+    normed: Vec<f32>,  // (row, dim)
+    later: Vec<f32>,   // (row of step 1, dim): of them, those that later steps read
+    part: Vec<f32>, // (row of step 1, dim): what they add to the inputs of later steps; then the gradient with respect to that
 }
 
 impl Rollout {
-    /// Runs `steps` steps; an unfused head, whose steps are all the same, runs one.
+    /// Runs `steps` steps over the rows that count in each; an unfused head, whose steps are all the same, runs one.
     pub(crate) fn forward(&mut self, w: &Weights, rows: &Rows, steps: usize) {
-        let (dim, eps, len, features) = (w.shape.dim, w.shape.eps, rows.len(), w.shape.features);
+        let (dim, features) = (w.shape.dim, w.shape.features);
         let steps = if features > 0 { steps } else { 1 };
         self.kv.resize_with(steps, KeyValue::default);
         self.kept.resize_with(steps, Kept::default);
         self.read.resize_with(steps, Normed::default);
-        if features > 0 {
-            let input = fit(&mut self.memory.input, len * dim);
-            norm(rows.exit(), dim, w.vector(Tensor::ExitNorm), eps, fit(&mut self.exit_inverse, len), input);
-            for (step, part) in self.exit.iter_mut().enumerate().take(steps) {
-                w.forward(Join::of(step).exit, input, Into::Set, fit(part, len * dim), &mut self.memory.products);
-            }
+        for (step, (kv, kept)) in self.kv.iter_mut().zip(&mut self.kept).enumerate() {
+            kept.spans = rows.counting(step);
+            kv.spans = if step == 0 { rows.everything() } else { kept.spans.clone() };
         }
+        if features == 0 {
+            let x = &mut self.kept[0].x.input;
+            x.clear();
+            x.extend_from_slice(rows.exit());
+            layer::forward(w, &mut self.kv, &mut self.kept[0], &mut self.memory);
+            return;
+        }
+        self.read_exits(w, rows);
         for step in 0..steps {
             let (before, now) = self.kept.split_at_mut(step);
-            if features > 0 {
-                let (join, parts) = (Join::of(step), if step == 0 { features } else { 1 });
-                let read = &mut self.read[step];
-                let raw = fit(&mut read.input, len * parts * dim);
-                match before.last() {
-                    Some(kept) => shift(&rows.sequences, dim, &kept.out, 0, 1, raw),
-                    None => {
-                        for (i, tap) in rows.taps.features.iter().enumerate() {
-                            shift(&rows.sequences, dim, &rows.states[*tap], i, features, raw);
-                        }
+            let (now, raw) = (&mut now[0], &mut self.read[step].input);
+            match before.last() {
+                None => {
+                    fit(raw, rows.len() * features * dim);
+                    for (i, tap) in rows.taps.features.iter().enumerate() {
+                        shift(&rows.sequences, dim, &rows.states[*tap], i, features, raw);
                     }
+                    let x = fit(&mut now.x.input, rows.len() * dim);
+                    w.forward(Matrix::FuseExit, &self.exits.normed, Into::Set, x, &mut self.memory.products);
+                    self.join(w, Matrix::FuseFeatures, Tensor::FeatureNorm, 0);
                 }
-                let input = fit(&mut self.memory.input, len * parts * dim);
-                norm(raw, dim, w.vector(join.norm), eps, fit(&mut read.inverse, len * parts), input);
-                now[0].x.input.clone_from(&self.exit[step.min(1)]);
-                w.forward(join.other, input, Into::Add, &mut now[0].x.input, &mut self.memory.products);
-            } else {
-                now[0].x.input.clear();
-                now[0].x.input.extend_from_slice(rows.exit());
+                Some(before) => {
+                    gather(&before.out, dim, places_before(&now.spans, &before.spans), raw);
+                    let within = places(rows, &self.kept[1].spans);
+                    let now = &mut self.kept[step];
+                    let wanted = now.spans.iter().flat_map(|span| span.rows()).map(|row| within[row]);
+                    gather(&self.exits.part, dim, wanted, &mut now.x.input);
+                    self.join(w, Matrix::GuessState, Tensor::GuessNorm, step);
+                }
             }
-            layer::forward(w, &rows.sequences, &mut self.kv[..=step], &mut now[0], &mut self.memory);
+            layer::forward(w, &mut self.kv[..=step], &mut self.kept[step], &mut self.memory);
         }
     }
 
-    /// The head's states after step `step` of the last rollout. Shape: (row, dim).
-    pub(crate) fn states(&self, step: usize) -> &[f32] {
-        &self.kept[step.min(self.kept.len() - 1)].out
+    /// Norms the exits, and computes what they add to the inputs of later steps.
+    fn read_exits(&mut self, w: &Weights, rows: &Rows) {
+        let (dim, e) = (w.shape.dim, &mut self.exits);
+        let (inverse, normed) = (fit(&mut e.inverse, rows.len()), fit(&mut e.normed, rows.len() * dim));
+        norm(rows.exit(), dim, w.vector(Tensor::ExitNorm), w.shape.eps, inverse, normed);
+        if let Some(second) = self.kept.get(1) {
+            take(&second.spans, dim, &e.normed, &mut e.later);
+            let part = fit(&mut e.part, e.later.len());
+            w.forward(Matrix::GuessExit, &e.later, Into::Set, part, &mut self.memory.products);
+        }
+    }
+
+    /// Adds to a step's input what it reads of the position before.
+    fn join(&mut self, w: &Weights, matrix: Matrix, weight: Tensor, step: usize) {
+        let (dim, Normed { input, inverse }) = (w.shape.dim, &mut self.read[step]);
+        let normed = fit(&mut self.memory.input, input.len());
+        norm(input, dim, w.vector(weight), w.shape.eps, fit(inverse, input.len() / dim), normed);
+        w.forward(matrix, normed, Into::Add, &mut self.kept[step].x.input, &mut self.memory.products);
+    }
+
+    /// Copies the head's states of some rows after a step of the last rollout, in which they count, to `out`. Shape: (row, dim).
+    pub(crate) fn states(&self, rows: &Rows, step: usize, wanted: &[usize], out: &mut Vec<f32>) {
+        let kept = &self.kept[step];
+        let places = places(rows, &kept.spans);
+        let dim = kept.out.len() / computed(&kept.spans).max(1);
+        gather(&kept.out, dim, wanted.iter().map(|row| places[*row]), out);
     }
 
     /// Steps of the last rollout.
@@ -102,33 +123,17 @@ impl Rollout {
         weighing: &Weighing,
         gradient: &mut [f32],
     ) -> Sums {
-        let (dim, len) = (w.shape.dim, rows.len());
-        let products = &mut self.memory.products;
-        let sums = losses(frozen, w, rows, &mut self.kept, weighing, gradient, &mut self.loss, products);
+        let sums = losses(frozen, w, rows, &mut self.kept, weighing, gradient, &mut self.loss);
         for kv in &mut self.kv {
-            zeros(&mut kv.dk, len * w.shape.kv_dim());
-            zeros(&mut kv.dv, len * w.shape.kv_dim());
+            zeros(&mut kv.dk, kv.k.len());
+            zeros(&mut kv.dv, kv.v.len());
         }
-        // From here on `exit` holds the gradients with respect to the exits' parts.
-        for part in &mut self.exit {
-            zeros(part, len * dim);
-        }
+        // From here on `part` is the gradient with respect to it.
+        zeros(&mut self.exits.part, self.exits.later.len());
         for step in (0..self.kept.len()).rev() {
-            let (before, now) = self.kept.split_at_mut(step);
-            layer::backward(w, &rows.sequences, &mut self.kv[..=step], &mut now[0], gradient, &mut self.memory);
+            layer::backward(w, &mut self.kv[..=step], &mut self.kept[step], gradient, &mut self.memory);
             if w.shape.features > 0 {
-                add(&mut self.exit[step.min(1)], &now[0].dout);
-                let dstates = before.last_mut().map(|kept| &mut kept.dout);
-                read_backward(
-                    w,
-                    rows,
-                    Join::of(step),
-                    &now[0].dout,
-                    &self.read[step],
-                    dstates,
-                    gradient,
-                    &mut self.memory,
-                );
+                self.join_backward(w, rows, step, gradient);
             }
         }
         if w.shape.features > 0 {
@@ -137,49 +142,51 @@ impl Rollout {
         sums
     }
 
+    /// The gradients of what a step reads: of the weights, of the states of the step before, and of the exits' part.
+    fn join_backward(&mut self, w: &Weights, rows: &Rows, step: usize, gradient: &mut [f32]) {
+        let (dim, m, Normed { input, inverse }) = (w.shape.dim, &mut self.memory, &self.read[step]);
+        let (matrix, norm_weight, parts) = match step {
+            0 => (Matrix::FuseFeatures, Tensor::FeatureNorm, w.shape.features),
+            _ => (Matrix::GuessState, Tensor::GuessNorm, 1),
+        };
+        let (before, now) = self.kept.split_at_mut(step);
+        let (now, weight) = (&now[0], w.vector(norm_weight));
+        let normed = fit(&mut m.input, input.len());
+        norm_again(input, dim, weight, inverse, normed);
+        m.packed.pack(View::new(normed, input.len() / (parts * dim), parts * dim));
+        w.gradient(matrix, &now.dx, &m.packed, gradient, &mut m.products);
+        w.backward(matrix, &now.dx, Into::Set, normed, &mut m.products);
+        let dread = zeros(&mut m.before, input.len());
+        let place = w.layout.place(norm_weight);
+        norm_backward(input, dim, weight, inverse, normed, dread, &mut gradient[place]);
+        let Some(before) = before.last_mut() else { return };
+        for (from, place) in dread.chunks_exact(dim).zip(places_before(&now.spans, &before.spans)) {
+            add(&mut before.dout[place * dim..][..dim], from);
+        }
+        let within = places(rows, &self.kept[1].spans);
+        let now = &self.kept[step];
+        let wanted = now.spans.iter().flat_map(|span| span.rows()).map(|row| within[row]);
+        for (from, place) in now.dx.chunks_exact(dim).zip(wanted) {
+            add(&mut self.exits.part[place * dim..][..dim], from);
+        }
+    }
+
     fn exit_backward(&mut self, w: &Weights, rows: &Rows, gradient: &mut [f32]) {
-        let (dim, len, m) = (w.shape.dim, rows.len(), &mut self.memory);
-        let weight = w.vector(Tensor::ExitNorm);
-        let input = fit(&mut m.input, len * dim);
-        norm_again(rows.exit(), dim, weight, &self.exit_inverse, input);
-        m.packed.pack(View::new(input, len, dim));
-        for (step, d) in self.exit.iter().enumerate().take(self.kept.len()) {
-            let (matrix, into) = (Join::of(step).exit, if step == 0 { Into::Set } else { Into::Add });
-            w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
-            w.backward(matrix, d, into, input, &mut m.products);
+        let (dim, m, e) = (w.shape.dim, &mut self.memory, &mut self.exits);
+        let first = &self.kept[0].dx;
+        m.packed.pack(View::new(&e.normed, rows.len(), dim));
+        w.gradient(Matrix::FuseExit, first, &m.packed, gradient, &mut m.products);
+        let dnormed = fit(&mut m.input, rows.len() * dim);
+        w.backward(Matrix::FuseExit, first, Into::Set, dnormed, &mut m.products);
+        if let Some(second) = self.kept.get(1) {
+            m.packed.pack(View::new(&e.later, e.later.len() / dim, dim));
+            w.gradient(Matrix::GuessExit, &e.part, &m.packed, gradient, &mut m.products);
+            w.backward(Matrix::GuessExit, &e.part, Into::Set, &mut e.later, &mut m.products);
+            give(&second.spans, dim, &e.later, dnormed);
         }
         // The states themselves are the frozen model's.
-        let unused = fit(&mut m.before, len * dim);
-        let place = w.layout.place(Tensor::ExitNorm);
-        norm_backward(rows.exit(), dim, weight, &self.exit_inverse, input, unused, &mut gradient[place]);
-    }
-}
-
-/// The side of a step's input that it reads of the position before, from `dx`, the gradient with respect to that input. Where these are
-/// states of the step before, theirs is added to `dstates`.
-#[allow(clippy::too_many_arguments)]
-fn read_backward(
-    w: &Weights,
-    rows: &Rows,
-    join: Join,
-    dx: &[f32],
-    read: &Normed,
-    dstates: Option<&mut Vec<f32>>,
-    gradient: &mut [f32],
-    m: &mut Memory,
-) {
-    let (dim, len) = (w.shape.dim, rows.len());
-    let weight = w.vector(join.norm);
-    let input = fit(&mut m.input, read.input.len());
-    norm_again(&read.input, dim, weight, &read.inverse, input);
-    m.packed.pack(View::new(input, len, read.input.len() / len));
-    w.gradient(join.other, dx, &m.packed, gradient, &mut m.products);
-    w.backward(join.other, dx, Into::Set, input, &mut m.products);
-    let dread = zeros(&mut m.before, read.input.len());
-    let place = w.layout.place(join.norm);
-    norm_backward(&read.input, dim, weight, &read.inverse, input, dread, &mut gradient[place]);
-    let Some(dstates) = dstates else { return };
-    for rows in rows.sequences.iter().filter(|rows| rows.len() > 1) {
-        add(&mut dstates[rows.start * dim..(rows.end - 1) * dim], &dread[(rows.start + 1) * dim..rows.end * dim]);
+        let unused = fit(&mut m.before, rows.len() * dim);
+        let (weight, place) = (w.vector(Tensor::ExitNorm), w.layout.place(Tensor::ExitNorm));
+        norm_backward(rows.exit(), dim, weight, &e.inverse, dnormed, unused, &mut gradient[place]);
     }
 }

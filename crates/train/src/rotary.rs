@@ -1,10 +1,9 @@
 //! Rotary position embedding of many rows, and its gradient, which is the rotation back.
 
-use std::ops::Range;
-
 use selfspec_kernels::RopeStyle;
 use selfspec_model::Rotations;
 
+use crate::span::Span;
 use crate::wide::wide;
 
 /// Which way to turn.
@@ -16,30 +15,24 @@ pub(crate) enum Turn {
     Back,
 }
 
-/// Turns the heads of every row by the angles of its position in its sequence. `x`: (row, heads, head_dim).
-pub(crate) fn rotate(
-    x: &mut [f32],
-    head_dim: usize,
-    heads: usize,
-    sequences: &[Range<usize>],
-    by: &Rotations,
-    turn: Turn,
-) {
+/// Turns the heads of the rows of `spans` by the angles of their positions. `x`: (computed row, heads, head_dim).
+pub(crate) fn rotate(x: &mut [f32], head_dim: usize, heads: usize, spans: &[Span], by: &Rotations, turn: Turn) {
     let sign = if turn == Turn::Forward { 1.0 } else { -1.0 };
     let width = heads * head_dim;
-    for rows in sequences {
-        rotate_rows(&mut x[rows.start * width..rows.end * width], head_dim, heads, by, sign);
+    for span in spans {
+        let places = span.places();
+        rotate_rows(&mut x[places.start * width..places.end * width], span.position, head_dim, heads, by, sign);
     }
 }
 
 wide! {
-    /// Rows of one sequence, from its first position on.
-    fn rotate_rows<'a>(x: &'a mut [f32], head_dim: usize, heads: usize, by: &'a Rotations, sign: f32) {
+    /// Rows of one sequence, from a position on.
+    fn rotate_rows<'a>(x: &'a mut [f32], position: usize, head_dim: usize, heads: usize, by: &'a Rotations, sign: f32) {
         let half = by.rot / 2;
         if half == 0 {
             return;
         }
-        let angles = by.cos.chunks_exact(half).zip(by.sin.chunks_exact(half));
+        let angles = by.cos.chunks_exact(half).zip(by.sin.chunks_exact(half)).skip(position);
         for (row, (cos, sin)) in x.chunks_exact_mut(heads * head_dim).zip(angles) {
             for head in row.chunks_exact_mut(head_dim) {
                 let head = &mut head[..2 * half];

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::span::Span;
+
 /// Which hidden states are what, as numbers of [`Rows::states`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taps {
@@ -65,6 +67,26 @@ impl Rows {
         self.answer[row] && self.positions[row] >= step && self.answer[row - step]
     }
 
+    /// Every row, as rows that are computed.
+    pub(crate) fn everything(&self) -> Vec<Span> {
+        let span = |rows: &Range<usize>| Span { position: 0, base: rows.start, len: rows.len(), at: rows.start };
+        self.sequences.iter().map(span).collect()
+    }
+
+    /// The rows that count in a step, one span for each sequence.
+    pub(crate) fn counting(&self, step: usize) -> Vec<Span> {
+        let mut at = 0;
+        let span = |rows: &Range<usize>| {
+            let counts = |row: &usize| self.counts(*row, step);
+            let first = rows.clone().find(counts).unwrap_or(rows.end);
+            let len = (first..rows.end).take_while(counts).count();
+            let span = Span { position: first - rows.start, base: rows.start, len, at };
+            at += len;
+            span
+        };
+        self.sequences.iter().map(span).collect()
+    }
+
     /// How many rows count in each of `steps` steps.
     #[cfg(test)]
     pub(crate) fn counted(&self, steps: usize) -> Vec<usize> {
@@ -72,7 +94,8 @@ impl Rows {
     }
 }
 
-/// Copies every row of `from`, (row, dim), to `column` of the next position's row of `to`, (row, columns, dim); those of first positions become 0.
+/// Copies to `column` of every row of `to`, (row, columns, dim), the row of `from`, (row, dim), of the position before; zeros at first
+/// positions.
 pub(crate) fn shift(
     sequences: &[Range<usize>],
     dim: usize,

@@ -1,8 +1,8 @@
-//! How the learning rate and the mix of losses go over the course of a training.
+//! How the learning rate, the mix of losses and the drafts that are learned from go over the course of a training.
 
 use serde::{Deserialize, Serialize};
 
-/// Learning rate and mix of losses, by step.
+/// What changes from step to step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The highest learning rate.
@@ -11,6 +11,9 @@ pub struct Schedule {
     pub warm_up: f32,
     /// Share of the highest rate at which it ends.
     pub last: f32,
+    /// Share of the steps after which more than the first draft of a round is learned from: until the head knows something, its own states teach
+    /// little, and steps of one draft take a third of the time.
+    pub rollout_from: f32,
     /// Share of the refusal rate in the loss at the end, from 0 to 1; the rest is the divergence's.
     pub refusal: f32,
     /// Share of the steps after which the refusal rate enters; it has its full share a tenth of all steps later.
@@ -19,7 +22,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Schedule { learning_rate: 5e-4, warm_up: 0.04, last: 0.02, refusal: 0.0, refusal_from: 0.6 }
+        Schedule { learning_rate: 5e-4, warm_up: 0.04, last: 0.02, rollout_from: 0.2, refusal: 0.0, refusal_from: 0.6 }
     }
 }
 
@@ -33,6 +36,11 @@ impl Schedule {
         let along = (at - warm) / (steps as f32 - warm).max(1.0);
         let cosine = 0.5 + 0.5 * (std::f32::consts::PI * along.min(1.0)).cos();
         self.learning_rate * (self.last + (1.0 - self.last) * cosine)
+    }
+
+    /// Whether step `step` of `steps` learns from more than the first draft.
+    pub fn rolls_out(&self, step: usize, steps: usize) -> bool {
+        step as f32 >= self.rollout_from * steps as f32
     }
 
     /// The refusal rate's share in the loss at step `step` of `steps`.
@@ -56,6 +64,14 @@ mod tests {
         assert!(rates[9..].windows(2).all(|w| w[0] > w[1]));
         assert!((rates[99] - 0.5).abs() < 1e-5);
         assert_eq!(schedule.rate(0, 1), 2.0, "one step is at the highest rate");
+    }
+
+    #[test]
+    fn later_drafts_are_learned_from_later() {
+        let schedule = Schedule { rollout_from: 0.25, ..Schedule::default() };
+        assert_eq!([0, 24, 25, 99].map(|step| schedule.rolls_out(step, 100)), [false, false, true, true]);
+        assert!(Schedule { rollout_from: 0.0, ..schedule.clone() }.rolls_out(0, 100));
+        assert!(!Schedule { rollout_from: 1.0, ..schedule }.rolls_out(99, 100));
     }
 
     #[test]

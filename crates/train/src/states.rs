@@ -297,3 +297,24 @@ fn decode(state: &[u8], dim: usize, out: &mut Vec<f32>) {
     values.convert_to_f32_slice(&mut out[from..]);
     out[from..].iter_mut().for_each(|x| *x *= scale);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_any_size_keep_eleven_bits_of_their_largest_value() {
+        for size in [1.0f32, 3e-30, 2e30, 70000.0, 1e-3] {
+            let states: Vec<f32> = (0..3 * 40).map(|i| (i as f32 * 0.7).sin() * size).collect();
+            let bytes = encode(0, 3, 40, &[5], std::slice::from_ref(&states)).expect("finite");
+            let mut back = Vec::new();
+            bytes.chunks_exact(state_bytes(40)).for_each(|state| decode(state, 40, &mut back));
+            let worst = states.iter().zip(&back).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(back.len() == states.len() && worst <= size / 2048.0, "{size}: off by {worst}");
+        }
+        let zeros = encode(0, 1, 4, &[1, 2], &[vec![0.0; 4], vec![0.0; 4]]).expect("finite");
+        let mut back = Vec::new();
+        decode(&zeros[..12], 4, &mut back);
+        assert_eq!(back, [0.0; 4]);
+    }
+}

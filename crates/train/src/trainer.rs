@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use selfspec_model::{ExitHeadCard, Model, TokenId};
-use serde::{Deserialize, Serialize};
 
 use crate::batches::{Batches, ranges, shards};
 use crate::checkpoint::{Checkpoint, Header, VERSION};
@@ -15,14 +14,13 @@ use crate::corpus::Corpus;
 use crate::error::TrainError;
 use crate::file::{self, Precision};
 use crate::frozen::Frozen;
-use crate::head::HeadPlan;
 use crate::judge::{Judge, Judgement};
 use crate::loss::{Sums, Weighing};
 use crate::optimizer::{Optimizer, Rates};
+use crate::options::{RunOptions, TrainOptions};
 use crate::progress::{Event, StepReport};
 use crate::rollout::Rollout;
 use crate::rows::Rows;
-use crate::schedule::Schedule;
 use crate::source::RowSource;
 use crate::states::StateCache;
 use crate::weights::Weights;
@@ -33,92 +31,6 @@ const MOST_FAILED: usize = 10;
 
 /// Tokens of a shard below which it is not worth a shard.
 const LEAST_TOKENS: usize = 192;
-
-/// Everything that decides the course of a training, beside the model and the texts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TrainOptions {
-    /// What the head is.
-    pub head: HeadPlan,
-    /// Drafts of a round that are learned from: 1 is the first alone. An unfused head is the same in all.
-    pub rollout: usize,
-    /// Weight of a draft in the loss against that of the one before it.
-    pub decay: f32,
-    /// Times that every text is seen; may be a fraction.
-    pub epochs: f64,
-    /// Tokens in a batch, about; a longer text is a batch of its own.
-    pub batch_tokens: usize,
-    /// Parts of a batch that are computed one by one: memory falls with their number, and up to that many threads share the work.
-    pub shards: usize,
-    /// Learning rate and mix of losses.
-    pub schedule: Schedule,
-    /// Texts of each domain that are held out to judge by; at most a tenth of it.
-    pub held_out: usize,
-    /// Decides the held-out texts, the order of the others, and the random part of the initial values.
-    pub seed: u64,
-}
-
-impl TrainOptions {
-    /// The usual options for a head.
-    pub fn new(head: HeadPlan) -> TrainOptions {
-        TrainOptions {
-            head,
-            rollout: 3,
-            decay: 0.8,
-            epochs: 4.0,
-            batch_tokens: 400,
-            shards: 4,
-            schedule: Schedule::default(),
-            held_out: 12,
-            seed: 1,
-        }
-    }
-
-    fn check(&self) -> Result<(), TrainError> {
-        let is = |fine: bool, field: &'static str, value: String, range: &str| match fine {
-            true => Ok(()),
-            false => Err(TrainError::Option { field, why: format!("{value} is not {range}") }),
-        };
-        let s = &self.schedule;
-        let share = |x: f32| (0.0..=1.0).contains(&x);
-        is((1..=16).contains(&self.rollout), "rollout", self.rollout.to_string(), "from 1 to 16")?;
-        is((1..=256).contains(&self.shards), "shards", self.shards.to_string(), "from 1 to 256")?;
-        is(self.batch_tokens > 0, "batch_tokens", self.batch_tokens.to_string(), "above 0")?;
-        is(
-            self.epochs > 0.0 && self.epochs <= 1e6,
-            "epochs",
-            self.epochs.to_string(),
-            "above 0 and at most a million",
-        )?;
-        is(self.decay > 0.0 && self.decay <= 1.0, "decay", self.decay.to_string(), "above 0 and at most 1")?;
-        let rate = s.learning_rate;
-        is(rate > 0.0 && rate <= 1.0, "learning_rate", rate.to_string(), "above 0 and at most 1")?;
-        is(share(s.warm_up), "warm_up", s.warm_up.to_string(), "a share from 0 to 1")?;
-        is(share(s.last), "last", s.last.to_string(), "a share from 0 to 1")?;
-        is(share(s.refusal), "refusal", s.refusal.to_string(), "a share from 0 to 1")?;
-        is(share(s.refusal_from), "refusal_from", s.refusal_from.to_string(), "a share from 0 to 1")
-    }
-}
-
-/// What does not change the course of a training.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunOptions<'a> {
-    /// Threads; 0 counts as 1.
-    pub threads: usize,
-    /// Where the state is saved; nowhere if `None`.
-    pub checkpoint: Option<&'a Path>,
-    /// Steps between two savings; the state is saved at the end, too, and when the run is stopped.
-    pub save_every: usize,
-    /// Steps between two judgements; there is one at the end, too. 0: none at all.
-    pub judge_every: usize,
-    /// Drafts of a round that are judged.
-    pub judged_drafts: usize,
-}
-
-impl Default for RunOptions<'_> {
-    fn default() -> Self {
-        RunOptions { threads: 1, checkpoint: None, save_every: 100, judge_every: 200, judged_drafts: 4 }
-    }
-}
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -354,7 +266,8 @@ impl Trainer {
             (self.options.schedule.rate(self.step, steps), self.options.schedule.refusal_share(self.step, steps));
         let texts: Vec<(usize, usize)> =
             self.batches.get(self.step).iter().map(|i| (*i, self.corpus.texts[*i].tokens.len())).collect();
-        let rollout = if self.options.head.features.is_empty() { 1 } else { self.options.rollout };
+        let rolls = !self.options.head.features.is_empty() && self.options.schedule.rolls_out(self.step, steps);
+        let rollout = if rolls { self.options.rollout } else { 1 };
         let counts = (0..rollout).map(|j| texts.iter().map(|t| self.corpus.texts[t.0].counted(j)).sum()).collect();
         let weighing = Weighing { decay: self.options.decay, refusal, counts };
         let sums = self.gradient(&texts, &weighing, threads)?;
@@ -462,6 +375,7 @@ fn check_vocab(vocab: &[TokenId], of: usize) -> Result<(), TrainError> {
 mod tests {
     use super::*;
     use crate::corpus::Text;
+    use crate::head::HeadPlan;
     use crate::states::StateSource;
     use selfspec_kernels::Team;
     use selfspec_testkit::{Family, TinyModel};

@@ -19,7 +19,7 @@ struct Pack {
 pub(crate) struct Weights {
     pub(crate) shape: Shape,
     pub(crate) layout: Layout,
-    values: Vec<f32>, // as the layout says
+    values: Vec<f32>, // as the layout says; of norms and biases only
     packs: Vec<Pack>, // (Matrix)
 }
 
@@ -38,9 +38,11 @@ impl Weights {
     /// If there are not as many as the layout has.
     pub(crate) fn set(&mut self, values: &[f32], threads: usize) {
         assert_eq!(values.len(), self.layout.len(), "one value for each of the layout");
-        self.values.clear();
-        self.values.extend_from_slice(values);
         let layout = &self.layout;
+        self.values.resize(values.len(), 0.0);
+        for slot in layout.slots().iter().filter(|slot| !slot.is_matrix()) {
+            self.values[slot.place.clone()].copy_from_slice(&values[slot.place.clone()]);
+        }
         let mut jobs: Vec<_> = Matrix::ALL.into_iter().zip(&mut self.packs).collect();
         let each = jobs.len().div_ceil(threads.max(1));
         std::thread::scope(|scope| {
