@@ -1,4 +1,4 @@
-//! A model's weights as plain floats, for what computes with them outside the forward pass: the training of exit heads.
+//! A model's weights as plain floats, for what computes with them outside the forward pass: training.
 
 use selfspec_kernels::{PanelMatrix, RopeStyle};
 
@@ -71,6 +71,11 @@ impl Model {
     /// The weight of the norm before the head. Shape: (dim).
     pub fn output_norm(&self) -> &[f32] {
         &self.output_norm
+    }
+
+    /// Whether the head is the embedding.
+    pub fn tied(&self) -> bool {
+        self.head.is_none()
     }
 
     /// The head's row for `token`. `out` has shape (dim).

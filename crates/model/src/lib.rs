@@ -31,5 +31,6 @@ pub use error::ModelError;
 pub use exit_head::{ExitHead, ExitHeadError};
 pub use exit_head_card::ExitHeadCard;
 pub use model::Model;
+pub use names::{LayerTensor, Names};
 pub use plan::{LayerPlan, PlanError};
 pub use profile::{Part, PartSeconds, Profiler};

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use selfspec_kernels::{Format, PanelMatrix, Team};
-use selfspec_weights::{Checkpoint, Source, Tensor, TensorType};
+use selfspec_weights::{Checkpoint, Tensor, TensorType};
 
 use crate::config::{ArchConfig, RopeScaling};
 use crate::error::ModelError;
@@ -88,12 +88,7 @@ impl Model {
 
     fn load(checkpoint: &Checkpoint, team: &Team, whole: bool) -> Result<Model, ModelError> {
         let config = ArchConfig::read(checkpoint)?;
-        let names = match checkpoint.source() {
-            Source::Gguf(_) => Names::Gguf,
-            Source::HuggingFace { .. } => {
-                Names::HuggingFace { prefix: hf_prefix(checkpoint), sandwich: config.sandwich_norms }
-            }
-        };
+        let names = Names::of(checkpoint, &config);
         Loader { checkpoint, team, whole, names, config }.model().map_err(|e| e.located(checkpoint))
     }
 
@@ -138,13 +133,6 @@ impl Model {
     pub(crate) fn head(&self) -> &PanelMatrix {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
-}
-
-/// The text model's prefix: multimodal checkpoints nest it.
-fn hf_prefix(checkpoint: &Checkpoint) -> String {
-    const END: &str = "embed_tokens.weight";
-    let found = checkpoint.tensors().find_map(|t| t.name.strip_suffix(END).map(str::to_owned));
-    found.unwrap_or_else(|| "model.".to_owned())
 }
 
 struct Loader<'a> {

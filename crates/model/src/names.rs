@@ -1,8 +1,13 @@
 //! What each weight is called in a GGUF file and in a Hugging Face folder.
 
+use selfspec_weights::{Checkpoint, Source};
+
+use crate::config::ArchConfig;
+
 /// A weight of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LayerTensor {
+#[allow(missing_docs)] // named after the tensors
+pub enum LayerTensor {
     AttentionNorm,
     Query,
     Key,
@@ -23,32 +28,50 @@ pub(crate) enum LayerTensor {
 
 /// Which naming a checkpoint follows.
 #[derive(Debug, Clone)]
-pub(crate) enum Names {
+pub enum Names {
+    /// That of GGUF files.
     Gguf,
+    /// That of Hugging Face folders.
+    ///
     /// With the prefix of the text model, for example `model.` or `language_model.model.`. In `sandwich` models the name
     /// `post_attention_layernorm` means what it says; elsewhere it is the norm before the feed-forward layer.
     HuggingFace {
+        /// What stands before every name of the text model.
         prefix: String,
+        /// Whether the family has norms after attention and after the feed-forward layer.
         sandwich: bool,
     },
 }
 
 impl Names {
-    pub(crate) fn embedding(&self) -> String {
+    /// The naming of a checkpoint, whose configuration is `config`.
+    pub fn of(checkpoint: &Checkpoint, config: &ArchConfig) -> Names {
+        match checkpoint.source() {
+            Source::Gguf(_) => Names::Gguf,
+            Source::HuggingFace { .. } => {
+                Names::HuggingFace { prefix: hf_prefix(checkpoint), sandwich: config.sandwich_norms }
+            }
+        }
+    }
+
+    /// The embedding.
+    pub fn embedding(&self) -> String {
         match self {
             Names::Gguf => "token_embd.weight".to_owned(),
             Names::HuggingFace { prefix, .. } => format!("{prefix}embed_tokens.weight"),
         }
     }
 
-    pub(crate) fn output_norm(&self) -> String {
+    /// The norm before the head.
+    pub fn output_norm(&self) -> String {
         match self {
             Names::Gguf => "output_norm.weight".to_owned(),
             Names::HuggingFace { prefix, .. } => format!("{prefix}norm.weight"),
         }
     }
 
-    pub(crate) fn head(&self) -> String {
+    /// The head, where it is not the embedding.
+    pub fn head(&self) -> String {
         match self {
             Names::Gguf => "output.weight".to_owned(),
             Names::HuggingFace { prefix, .. } => format!("{}lm_head.weight", prefix.trim_end_matches("model.")),
@@ -62,7 +85,8 @@ impl Names {
         }
     }
 
-    pub(crate) fn layer(&self, layer: usize, tensor: LayerTensor) -> String {
+    /// A weight of a layer.
+    pub fn layer(&self, layer: usize, tensor: LayerTensor) -> String {
         use LayerTensor as T;
         match self {
             Names::Gguf => {
@@ -122,4 +146,11 @@ impl Names {
                 .to_vec(),
         }
     }
+}
+
+/// The text model's prefix: multimodal checkpoints nest it.
+fn hf_prefix(checkpoint: &Checkpoint) -> String {
+    const END: &str = "embed_tokens.weight";
+    let found = checkpoint.tensors().find_map(|t| t.name.strip_suffix(END).map(str::to_owned));
+    found.unwrap_or_else(|| "model.".to_owned())
 }

@@ -9,6 +9,8 @@
 //! file, the field or tensor, and the byte offset on one line. What [`Checkpoint::open`] returns has been checked as a
 //! whole: every tensor lies inside its file, overlaps no other, and is as long as its shape and type say. What the tensors
 //! *mean* (which must exist, with which shapes) is the model's to check.
+//!
+//! The other way, [`GgufWriter`] and [`write_safetensors`] write what is read here, one tensor at a time.
 
 mod checkpoint;
 mod cursor;
@@ -16,14 +18,18 @@ mod error;
 mod fingerprint;
 mod folder;
 mod gguf;
+mod gguf_writer;
 mod json;
 mod map;
 mod metadata;
 mod safetensors;
+mod safetensors_writer;
 mod shards;
 mod types;
 
 pub use checkpoint::{Checkpoint, Source, Tensor, TensorInfo};
 pub use error::{At, WeightsError};
+pub use gguf_writer::GgufWriter;
 pub use metadata::Metadata;
+pub use safetensors_writer::write_safetensors;
 pub use types::TensorType;

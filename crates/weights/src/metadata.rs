@@ -79,9 +79,10 @@ impl ValueType {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     ty: ValueType,
-    elem: ValueType, // of an array; else the type itself
-    count: usize,    // elements of an array; else 1
-    start: usize,    // first byte of the value, or of an array's first element
+    elem: ValueType,       // of an array; else the type itself
+    count: usize,          // elements of an array; else 1
+    start: usize,          // first byte of the value, or of an array's first element
+    whole: (usize, usize), // from the type's id to the end of the value
 }
 
 impl fmt::Display for Entry {
@@ -120,7 +121,9 @@ impl Metadata {
         for i in 0..count {
             let start = cursor.pos();
             let key = cursor.string(MAX_KEY, format_args!("metadata key {i}"))?;
-            let entry = read_entry(cursor, key)?;
+            let from = cursor.pos();
+            let mut entry = read_entry(cursor, key)?;
+            entry.whole = (from, cursor.pos());
             if entries.insert(key.to_owned(), entry).is_some() {
                 return Err(WeightsError::DuplicateKey { at: cursor.at(key, start) });
             }
@@ -131,6 +134,13 @@ impl Metadata {
     /// All keys, in alphabetical order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
+    }
+
+    /// Every key with its value as it stands in the file, in the file's order: the type's id, then the value, little-endian.
+    pub fn raw(&self) -> Vec<(&str, &[u8])> {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(_, entry)| entry.whole);
+        entries.into_iter().map(|(key, entry)| (key.as_str(), &self.bytes[entry.whole.0..entry.whole.1])).collect()
     }
 
     /// Whether the key is there, whatever its type.
@@ -372,7 +382,7 @@ fn read_entry(cursor: &mut Cursor<'_>, key: &str) -> Result<Entry, WeightsError>
     }
     let start = cursor.pos();
     skip_values(cursor, key, ty, 1, 0)?;
-    Ok(Entry { ty, elem: ty, count: 1, start })
+    Ok(Entry { ty, elem: ty, count: 1, start, whole: (start, start) })
 }
 
 fn read_type(cursor: &mut Cursor<'_>, key: &str) -> Result<ValueType, WeightsError> {
@@ -401,7 +411,7 @@ fn read_array(cursor: &mut Cursor<'_>, key: &str, depth: u32) -> Result<Entry, W
     }
     let start = cursor.pos();
     skip_values(cursor, key, elem, count, depth)?;
-    Ok(Entry { ty: ValueType::Array, elem, count: count as usize, start })
+    Ok(Entry { ty: ValueType::Array, elem, count: count as usize, start, whole: (start, start) })
 }
 
 /// Steps over `count` values of one type, checking each that can be wrong.
