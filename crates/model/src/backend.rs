@@ -106,7 +106,8 @@ struct Tap {
 
 impl StepOutput {
     /// Has later steps leave the hidden state of every row behind as it is after each of these numbers of layers: 0 is the embedding, the
-    /// model's depth the state before the final norm. A row that does not run a layer passes it unchanged. Only the CPU's backend does so.
+    /// model's depth the state before the final norm. A row that does not run a layer passes it unchanged. One more than the depth is the state
+    /// after the exit head's own layer, of the rows that draft with it. Only the CPU's backend does so.
     pub fn tap(&mut self, layers: &[usize]) {
         self.taps = layers.iter().map(|l| Tap { layers: *l, ..Tap::default() }).collect();
     }
@@ -123,6 +124,13 @@ impl StepOutput {
             tap.dim = dim;
             tap.states.clear();
             tap.states.extend_from_slice(hidden);
+        }
+    }
+
+    /// The same for the states of the exit head, which are there as far as rows have needed them.
+    pub(crate) fn pass_head_states(&mut self, layers: usize, states: &[f32], len: usize, dim: usize) {
+        if states.len() >= len {
+            self.pass_taps(layers, &states[..len], dim);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::backend::{Backend, BackendError, ExitHeadInfo, Readout, Row, SeqId, S
 use crate::draft_vocab::DraftVocab;
 use crate::error::ModelError;
 use crate::exit_head::ExitHead;
+use crate::fault::Fault;
 use crate::forward::{Pass, Scratch};
 use crate::model::Model;
 use crate::pages::PageTable;
@@ -54,6 +55,7 @@ pub struct CpuBackend {
     local_rope: Option<Rope>,
     scratch: Scratch,
     profiler: Profiler,
+    fault: Option<Fault>,
 }
 
 impl CpuBackend {
@@ -89,10 +91,16 @@ impl CpuBackend {
             local_rope: model.local_rope.clone(),
             scratch: Scratch::default(),
             profiler: Profiler::default(),
+            fault: None,
             exit_info: heads.exit.as_ref().map(|e| e.info(c.n_layers)),
             heads,
             model,
         })
+    }
+
+    /// Has the backend do something wrong from now on.
+    pub fn plant(&mut self, fault: Fault) {
+        self.fault = Some(fault);
     }
 
     /// The model that is run.
@@ -253,6 +261,8 @@ impl Backend for CpuBackend {
     fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
         let sequence = self.sequences.get_mut(seq.0 as usize).and_then(Option::as_mut);
         let sequence = sequence.ok_or(BackendError::UnknownSequence(seq))?;
+        let one_more = self.fault == Some(Fault::Rollback) && len < sequence.computed();
+        let len = len + usize::from(one_more);
         sequence.set_len(seq, len)?;
         let needed = len.div_ceil(PAGE_POSITIONS);
         for page in sequence.pages.drain(needed.min(sequence.pages.len())..) {
@@ -305,6 +315,7 @@ impl Backend for CpuBackend {
             local_rope: &mut self.local_rope,
             scratch: &mut self.scratch,
             profiler: &mut self.profiler,
+            fault: self.fault,
         }
         .run(rows, out);
         Ok(())

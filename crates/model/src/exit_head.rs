@@ -159,6 +159,11 @@ impl ExitHead {
         &self.vocab
     }
 
+    /// The weight of its norm before the head. Shape: (dim).
+    pub fn output_norm(&self) -> &[f32] {
+        &self.output_norm
+    }
+
     /// Memory of its weights, the copied rows of the model's head included, in bytes.
     pub fn size_bytes(&self) -> usize {
         self.layer.bytes() + self.vocab.size_bytes() + self.fuse.as_ref().map_or(0, Fuse::bytes)

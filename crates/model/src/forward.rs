@@ -4,6 +4,7 @@ use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_P
 
 use crate::backend::{Enter, Readout, Row, StepOutput};
 use crate::cpu::DraftHeads;
+use crate::fault::Fault;
 use crate::model::{FeedForward, Layer, Model};
 use crate::profile::{Part, Profiler};
 use crate::rope::Rope;
@@ -40,6 +41,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) local_rope: &'a mut Option<Rope>,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) profiler: &'a mut Profiler,
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Pass<'_> {
@@ -71,6 +73,7 @@ impl Pass<'_> {
         out.pass_taps(n_layers, &self.scratch.hidden[..rows.len() * dim], dim);
         self.profiler.lap(Part::Enter);
         self.exit_head(rows);
+        out.pass_head_states(n_layers + 1, &self.scratch.head_hidden, rows.len() * dim, dim);
         self.leave(rows, out);
         out.layer_rows = layer_rows;
     }
@@ -258,8 +261,16 @@ impl Pass<'_> {
             let hidden = if readout == Readout::ExitHead { &s.head_hidden } else { &s.hidden };
             self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, Inputs::of(&[head]), &mut s.input);
             self.profiler.lap(Part::Norm);
-            self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: logits }]);
+            self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: &mut logits[..] }]);
             self.profiler.lap(Part::Head);
+            if self.fault == Some(Fault::ExitNorm) {
+                let drafts =
+                    s.active.iter().zip(logits.chunks_exact_mut(head.n())).filter(|(i, _)| !rows[**i].plan.is_full());
+                for (i, out) in drafts {
+                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, Inputs::of(&[head]), &mut s.input);
+                    self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out }]);
+                }
+            }
         }
     }
 }

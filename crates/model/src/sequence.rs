@@ -92,6 +92,11 @@ impl Sequence {
         Sequence { pages, len, full: len, ..Sequence::default() }
     }
 
+    /// Positions that have been through all layers, committed or not.
+    pub(crate) fn computed(&self) -> usize {
+        self.full
+    }
+
     pub(crate) fn kept(&self, pos: usize) -> Option<Kept> {
         self.kept.iter().find(|(p, _)| *p == pos).map(|(_, kept)| *kept)
     }
