@@ -61,6 +61,8 @@ pub struct Measurements {
     pub drafts: Vec<(DraftPath, f64)>,
     /// (m, seconds of a pass over m rows by part), in the order asked for; empty unless asked for.
     pub profile: Vec<(usize, PartSeconds)>,
+    /// (path, seconds of its draft step by part), likewise.
+    pub draft_profile: Vec<(DraftPath, PartSeconds)>,
     /// Prompt rows a second.
     pub prefill_rows_s: Option<f64>,
     /// Bytes a second that the engine's threads read from memory, over as many bytes as a pass streams.
@@ -106,6 +108,8 @@ pub struct PassTimes {
     pub drafts: Vec<(DraftPath, f64)>,
     /// As [`Measurements::profile`].
     pub profile: Vec<(usize, PartSeconds)>,
+    /// As [`Measurements::draft_profile`].
+    pub draft_profile: Vec<(DraftPath, PartSeconds)>,
 }
 
 /// Measures passes over `options.rows` rows and draft steps of `options.paths`, after `options.context` positions.
@@ -162,9 +166,11 @@ fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions
     }
     let mut medians = seconds.iter_mut().map(|s| median(s));
     let passes = options.rows.iter().copied().zip(medians.by_ref()).collect();
-    let profile = options.rows.iter().zip(&parts).filter(|(_, parts)| !parts.is_empty());
-    let profile = profile.map(|(m, parts)| (*m, median_by_part(parts))).collect();
-    Ok(PassTimes { passes, drafts: options.paths.iter().cloned().zip(medians).collect(), profile })
+    let mut by_part = parts.iter().map(|parts| Some(median_by_part(parts)).filter(|_| !parts.is_empty()));
+    let profile = options.rows.iter().zip(by_part.by_ref()).filter_map(|(m, parts)| Some((*m, parts?))).collect();
+    let draft_profile = options.paths.iter().zip(by_part).filter_map(|(path, parts)| Some((path.clone(), parts?)));
+    let draft_profile = draft_profile.collect();
+    Ok(PassTimes { passes, drafts: options.paths.iter().cloned().zip(medians).collect(), profile, draft_profile })
 }
 
 /// Measures how many prompt rows a second are read, `chunk` in a step, over a prompt of `prompt` rows.
@@ -290,6 +296,7 @@ impl Engine {
                 passes: times.passes,
                 drafts: times.drafts,
                 profile: times.profile,
+                draft_profile: times.draft_profile,
                 prefill_rows_s,
                 read_bytes_s: before.zip(after).map(|(before, after)| before.max(after)),
                 pass_bytes,

@@ -8,17 +8,23 @@ const MEMORY: f64 = 48.0;
 const PLACE_PRIOR: f64 = 4.0;
 
 /// Accepted and judged drafts.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) accepted: f64,
     pub(crate) judged: f64,
 }
 
 impl Counts {
-    fn add(&mut self, accepted: usize, judged: usize) {
+    pub(crate) fn add(&mut self, accepted: usize, judged: usize) {
         let keep = (1.0 - 1.0 / MEMORY).powf(judged as f64);
         self.accepted = self.accepted * keep + accepted as f64;
         self.judged = self.judged * keep + judged as f64;
+    }
+
+    /// The same share, of at most `weight` judged drafts.
+    pub(crate) fn at_most(self, weight: f64) -> Counts {
+        let scale = if self.judged > weight { weight / self.judged } else { 1.0 };
+        Counts { accepted: self.accepted * scale, judged: self.judged * scale }
     }
 }
 

@@ -12,6 +12,9 @@
 //! none the model drafts. A drafter that does not pay is tried again now and then by **probes**, which are chosen for their price: layer skip
 //! drafts one token and verifies without the bonus row, so that the round is a plain step that stops by at the head halfway; prompt lookup drafts two.
 //!
+//! Within a round of the model's drafts the confidence of each row decides anew (see [`crate::confidence`]): a draft that is less likely to stand than its row
+//! of the verification costs is left out and ends the draft, and the next one is made where it is likely enough to be worth both.
+//!
 //! What speculation may cost is bounded by a ledger for each drafter: what its rounds cost beyond plain decoding of the same tokens may not exceed a small
 //! start and a small share of the tokens generated. Neither a probe nor a hopeful round runs when it does. Gains are
 //! booked too, but only a few steps of them: old success is no licence.
@@ -22,9 +25,10 @@
 use selfspec_model::TokenId;
 
 use crate::acceptance::{Acceptance, Chain};
+use crate::confidence::Confidence;
 use crate::cost::{CostModel, CostsAt};
 use crate::drafter::Drafter;
-use crate::params::{DraftLen, MAX_DRAFT};
+use crate::params::{DraftLen, MAX_DRAFT, SpeculationParams};
 use crate::path::DraftPath;
 use crate::reason::Reason;
 use crate::stats::DrafterKind;
@@ -75,6 +79,7 @@ struct Arm {
     drafter: Box<dyn Drafter>,
     window: Window,
     lines: [Line; OFFERS],
+    confidence: Confidence,
     balance: f64, // plain steps lost so far; negative is gained
     start: f64,   // plain steps that may be lost at once
     share: f64,   // and per token generated
@@ -88,9 +93,22 @@ pub(crate) struct Choice {
     pub(crate) bonus: bool,
     offer: usize,
     prices: Prices,
+    gate: Option<Gate>,
     /// A refusal means that such offers rest: the round is a probe, and enough drafts were judged before it.
     last_try: bool,
 }
+
+/// What decides, draft by draft, how far a round goes.
+#[derive(Debug, Clone)]
+struct Gate {
+    speed: f64, // tokens that a plain step's time is worth
+    chain: Chain,
+    others: Confidence, // of other sequences' drafts
+    reached: f64,       // expected acceptance of all drafts so far
+}
+
+/// Asks for a row's confidence where every draft is taken.
+const ANY: f32 = f32::MIN_POSITIVE;
 
 /// What became of a round.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +119,8 @@ pub(crate) struct Outcome {
     pub(crate) drafted: usize,
     pub(crate) accepted: usize,
     pub(crate) rejected: bool,
+    /// Whether the last row's draft was left out.
+    pub(crate) declined: bool,
     /// Tokens that the round committed.
     pub(crate) gained: usize,
 }
@@ -112,13 +132,37 @@ pub(crate) struct Controller {
     draft_len: DraftLen,
     bonus: bool,
     always: bool,
+    greedy: bool,
 }
 
 impl Controller {
-    /// Asks `drafters` in their order.
-    pub(crate) fn new(drafters: Vec<Box<dyn Drafter>>, draft_len: DraftLen, bonus: bool, always: bool) -> Self {
+    /// Asks `drafters` in their order. `greedy`: the most probable token is always taken.
+    pub(crate) fn new(drafters: Vec<Box<dyn Drafter>>, params: &SpeculationParams, greedy: bool) -> Self {
         let arms = drafters.into_iter().map(Arm::new).collect();
-        Controller { arms, draft_len, bonus, always }
+        Controller { arms, draft_len: params.draft_len, bonus: params.bonus, always: params.always, greedy }
+    }
+
+    /// The confidence below which the row that may propose draft `i` (from 0) of the round is to propose nothing.
+    pub(crate) fn least_confidence(&self, choice: &Choice, i: usize) -> f32 {
+        let Some(gate) = &choice.gate else { return 0.0 };
+        let wanted = gate.speed * choice.prices.row(i, choice.bonus) / gate.reached;
+        let alpha = gate.chain.get(i).copied().unwrap_or(0.0);
+        self.arms[choice.arm].confidence.from(&gate.others, alpha, wanted).max(ANY)
+    }
+
+    /// Whether another draft is worth its row and its verification, after the one of this confidence, the `drafted`-th of the round.
+    pub(crate) fn goes_on(&self, choice: &mut Choice, drafted: usize, confidence: f32) -> bool {
+        let more = drafted < choice.k;
+        let Some(gate) = &mut choice.gate else { return more };
+        let alpha = |place: usize| gate.chain.get(place).copied().unwrap_or(0.0);
+        gate.reached *= self.arms[choice.arm].confidence.acceptance(&gate.others, alpha(drafted - 1), confidence);
+        let next = gate.reached * alpha(drafted);
+        more && next >= gate.speed * (choice.prices.draft + choice.prices.row(drafted, choice.bonus))
+    }
+
+    /// Learns how a judged draft of the model fared.
+    pub(crate) fn learn_confidence(&mut self, choice: &Choice, confidence: f32, accepted: bool) {
+        self.arms[choice.arm].confidence.add(confidence, accepted);
     }
 
     pub(crate) fn drafter(&self, choice: &Choice) -> &dyn Drafter {
@@ -149,7 +193,7 @@ impl Controller {
         if limit == 0 {
             return (None, Reason::Last);
         }
-        let (draft_len, bonus) = (self.draft_len, self.bonus);
+        let (draft_len, bonus, greedy) = (self.draft_len, self.bonus, self.greedy);
         let mut works: Option<(f64, Choice)> = None;
         let mut probe: Option<(f64, Choice)> = None;
         let mut rests = Reason::NoOffer;
@@ -157,14 +201,22 @@ impl Controller {
             let Some(offer) = arm.drafter.offer(tokens) else { continue };
             let prices = Prices::new(costs.at(tokens.len()), arm.drafter.path());
             let choice =
-                |k: usize, bonus, last_try| Choice { arm: index, k: k.min(limit), bonus, offer, prices, last_try };
+                |k: usize, bonus, last_try| Choice { arm: index, k: k.min(limit), bonus, offer, prices, gate: None, last_try };
             if self.always {
                 return (Some(choice(arm.wanted(draft_len), bonus, false)), Reason::Always);
             }
             match arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs) {
-                Verdict::Work { k, gain } => {
+                Verdict::Work { k, gain, chain } => {
                     if works.as_ref().is_none_or(|(best, _)| gain > *best) {
-                        works = Some((gain, choice(k, bonus, false)));
+                        let gated = arm.drafter.path().filter(|_| draft_len == DraftLen::Adaptive);
+                        let gate = gated.map(|path| Gate {
+                            speed: gain.max(1.0),
+                            chain,
+                            others: costs.confidence(path, greedy),
+                            reached: 1.0,
+                        });
+                        let k = if gate.is_some() { HORIZON } else { k };
+                        works = Some((gain, Choice { gate, ..choice(k, bonus, false) }));
                     }
                 }
                 Verdict::Probe { k, bonus, last_try, gain } => {
@@ -184,9 +236,10 @@ impl Controller {
     /// Learns from a round that was chosen. `generated` counts the output with it.
     pub(crate) fn learn(&mut self, choice: &Choice, outcome: Outcome, generated: usize) {
         let arm = &mut self.arms[choice.arm];
-        let Outcome { draft_rows, drafted, accepted, rejected, gained } = outcome;
+        let Outcome { draft_rows, drafted, accepted, rejected, declined, gained } = outcome;
         let line = &mut arm.lines[choice.offer];
-        line.record.add(accepted, rejected);
+        // A draft that was left out counts as refused: the record tells what rows come to, whatever the gate does.
+        line.record.add(accepted, rejected || (declined && accepted == drafted));
         arm.window.add(accepted, rejected);
         let bonus = choice.bonus && drafted > 0; // without drafts there is one row, from the kept state
         let cost = choice.prices.draft * draft_rows as f64 + choice.prices.verify(drafted, bonus);
@@ -198,7 +251,7 @@ impl Controller {
 }
 
 enum Verdict {
-    Work { k: usize, gain: f64 },
+    Work { k: usize, gain: f64, chain: Chain },
     Probe { k: usize, bonus: bool, last_try: bool, gain: f64 },
     Rest(Reason),
 }
@@ -226,7 +279,15 @@ impl Arm {
             DrafterKind::PromptLookup => (0.3, 0.005),
         };
         let line = Line { pause: FIRST_PAUSE, ..Line::default() };
-        Arm { drafter, window: Window::new(), lines: std::array::from_fn(|_| line.clone()), balance: 0.0, start, share }
+        Arm {
+            drafter,
+            window: Window::new(),
+            lines: std::array::from_fn(|_| line.clone()),
+            confidence: Confidence::default(),
+            balance: 0.0,
+            start,
+            share,
+        }
     }
 
     /// The draft length as asked for, costs left aside.
@@ -273,7 +334,7 @@ impl Arm {
                 line.pause = (line.pause / 2).max(FIRST_PAUSE);
                 line.off = None;
             }
-            return Verdict::Work { k, gain };
+            return Verdict::Work { k, gain, chain: estimate.chain };
         }
         if std::mem::take(&mut line.working) {
             line.rest(generated);
@@ -369,6 +430,12 @@ impl Prices {
 
     fn verify(&self, k: usize, bonus: bool) -> f64 {
         if bonus { self.with_bonus[k] } else { self.bare[k] }
+    }
+
+    /// What draft `i` (from 0) adds to the verification.
+    fn row(&self, i: usize, bonus: bool) -> f64 {
+        let before = if i == 0 { self.bare[0] } else { self.verify(i, bonus) };
+        (self.verify((i + 1).min(MAX_DRAFT), bonus) - before).max(0.0)
     }
 }
 

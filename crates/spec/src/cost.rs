@@ -6,6 +6,7 @@
 
 use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId};
 
+use crate::confidence::Confidence;
 use crate::params::MAX_DRAFT;
 use crate::path::DraftPath;
 use crate::stats::{DrafterKind, SpecStats};
@@ -27,6 +28,11 @@ const LAYER_SHARE: f64 = 0.8;
 const SMALL_HEAD_SHARE: f64 = 0.1;
 /// Most weight, in judged drafts, that other sequences' acceptance has as a prior for a new one.
 const PRIOR_WEIGHT: f64 = 6.0;
+
+/// Judged drafts of earlier sequences that are remembered in each bin of confidence.
+const CONFIDENCE_MEMORY: f64 = 200.0;
+/// What of them is kept from one sequence to the next, so that what is left out is tried again some day.
+const CONFIDENCE_KEEP: f64 = 0.98;
 
 /// The median of the latest times of one kind of step.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,6 +67,7 @@ struct PathCosts {
     times: Box<[PathTimes; LEVELS]>,
     accepted: f64,
     judged: f64,
+    confidence: [Confidence; 2], // of greedy drafts, of sampled ones
 }
 
 /// Times of one way to draft at one level of contexts.
@@ -154,7 +161,9 @@ impl CostModel {
         let Some(path) = &stats.path else { return };
         let exit_head = path.readout == Readout::ExitHead;
         let drafts = stats.drafter(if exit_head { DrafterKind::ExitHead } else { DrafterKind::LayerSkip });
-        let (accepted, judged) = (drafts.accepted as f64, (drafts.accepted + drafts.rejected) as f64);
+        // What was left out as too unsure would hardly have been accepted.
+        let judged = (drafts.accepted + drafts.rejected + drafts.declined) as f64;
+        let accepted = drafts.accepted as f64;
         if judged == 0.0 {
             return;
         }
@@ -163,6 +172,15 @@ impl CostModel {
         let keep = 32.0 / (32.0 + judged); // older sequences fade as newer ones come
         own.accepted = own.accepted * keep + accepted;
         own.judged = own.judged * keep + judged;
+        for (own, new) in own.confidence.iter_mut().zip(&stats.confidence) {
+            own.age(CONFIDENCE_KEEP, CONFIDENCE_MEMORY);
+            own.merge(new);
+        }
+    }
+
+    /// How drafts of other sequences fared by their confidence.
+    pub(crate) fn confidence(&self, path: &DraftPath, greedy: bool) -> Confidence {
+        self.path_costs(path).map_or_else(Confidence::default, |p| p.confidence[usize::from(!greedy)])
     }
 
     /// Accepted and judged drafts of earlier sequences, scaled down to the weight of a prior.
@@ -236,6 +254,7 @@ impl CostModel {
                     times: Default::default(),
                     accepted: 0.0,
                     judged: 0.0,
+                    confidence: Default::default(),
                 };
                 let oldest = (0..self.paths.len()).min_by_key(|i| self.paths[*i].used);
                 match oldest.filter(|_| self.paths.len() >= PATHS) {

@@ -31,6 +31,14 @@ pub trait Drafter: fmt::Debug + Send {
     /// Appends up to `k` tokens that it proposes without running rows, as last offered.
     fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<Draft>);
 
-    /// Proposes the token at `at` from the logits of a row of its path; `None` ends the draft before it.
-    fn read(&mut self, logits: &[f32], sampler: &mut Sampler, history: &History, at: Place) -> Option<Draft>;
+    /// Proposes the token at `at` from the logits of a row of its path; `None` ends the draft before it, which is so where the row's confidence
+    /// is below `min_confidence`.
+    fn read(
+        &mut self,
+        logits: &[f32],
+        sampler: &mut Sampler,
+        history: &History,
+        at: Place,
+        min_confidence: f32,
+    ) -> Option<Draft>;
 }

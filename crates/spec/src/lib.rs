@@ -24,6 +24,7 @@ pub mod stats;
 
 mod acceptance;
 mod chi_square;
+mod confidence;
 mod controller;
 mod distribution;
 mod history;

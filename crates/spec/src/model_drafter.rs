@@ -51,8 +51,15 @@ impl Drafter for ModelDrafter {
 
     fn copy(&mut self, _: &[TokenId], _: usize, _: &mut Vec<Draft>) {}
 
-    fn read(&mut self, logits: &[f32], sampler: &mut Sampler, history: &History, at: Place) -> Option<Draft> {
+    fn read(
+        &mut self,
+        logits: &[f32],
+        sampler: &mut Sampler,
+        history: &History,
+        at: Place,
+        min_confidence: f32,
+    ) -> Option<Draft> {
         let row = DraftRow { logits, tokens: self.vocab.as_deref() };
-        sampler.draft(row, history, at, self.min_confidence)
+        sampler.draft(row, history, at, self.min_confidence.max(min_confidence))
     }
 }

@@ -114,7 +114,7 @@ impl Drafter for PromptLookup {
         }
     }
 
-    fn read(&mut self, _: &[f32], _: &mut Sampler, _: &History, _: Place) -> Option<Draft> {
+    fn read(&mut self, _: &[f32], _: &mut Sampler, _: &History, _: Place, _: f32) -> Option<Draft> {
         None
     }
 }

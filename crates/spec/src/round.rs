@@ -33,6 +33,8 @@ pub(crate) struct Round {
     pub(crate) draft_rows: usize,
     /// Whether the next step drafts.
     pub(crate) drafting: bool,
+    /// Whether the last draft row proposed nothing.
+    pub(crate) declined: bool,
     pub(crate) bonus: bool,
     pub(crate) reason: Reason,
 }

@@ -30,12 +30,14 @@ pub struct Draft {
     /// The distribution that it was really drawn from. `None` is the point mass on it: it was copied, or the rule is greedy or coupled,
     /// where only the token counts.
     pub q: Option<Distribution>,
+    /// Probability of the row's most probable token; 0 where it was not asked for.
+    pub confidence: f32,
 }
 
 impl Draft {
     /// A token that was not drawn.
     pub fn point(token: TokenId) -> Self {
-        Draft { token, q: None }
+        Draft { token, q: None, confidence: 0.0 }
     }
 }
 
@@ -105,25 +107,35 @@ impl Sampler {
     }
 
     /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
-    /// greedy), or the logits cannot be sampled from: a bad draft is no error.
+    /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
     pub fn draft(&mut self, row: DraftRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
         let DraftRow { logits, tokens } = row;
         let token = |i| row.token(i);
         let row = edit(&self.params, logits, tokens, history, &mut self.edited);
         let peak = Peak::of(row).ok()?;
-        if min_confidence > 0.0 && 1.0 / sum_exp(row, peak.logit, self.scale) < f64::from(min_confidence) {
-            return None;
+        let mut confidence = 0.0;
+        if min_confidence > 0.0 {
+            confidence = (1.0 / sum_exp(row, peak.logit, self.scale)) as f32;
+            if confidence < min_confidence {
+                return None;
+            }
         }
-        Some(match self.rule {
+        let draft = match self.rule {
             Rule::Greedy => Draft::point(token(peak.token)),
             Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, tokens, peak, self.scale, seed, at)),
             Rule::Rejection { entropy } => {
                 let mut q = self.spare.pop().unwrap_or_default();
                 distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
                 let token = q.draw(Key::new(entropy, Purpose::Draft, at).uniform());
-                Draft { token, q: Some(q) }
+                Draft { q: Some(q), ..Draft::point(token) }
             }
-        })
+        };
+        Some(Draft { confidence, ..draft })
+    }
+
+    /// Whether the most probable token is always taken.
+    pub(crate) fn is_greedy(&self) -> bool {
+        matches!(self.rule, Rule::Greedy)
     }
 
     /// Judges the draft for a place by the target's logits, or chooses a token where there is no draft.

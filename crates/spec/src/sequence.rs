@@ -129,6 +129,7 @@ impl Sequence {
         }
         let drafters = drafters(&speculation, target);
         let path = drafters.iter().find_map(|d| d.path()).cloned();
+        let sampler = Sampler::new(&sampling, entropy);
         Ok(Sequence {
             seq,
             full: LayerPlan::full(n_layers),
@@ -136,9 +137,9 @@ impl Sequence {
             kv: 0,
             limits: Limits { max_tokens, context, eos, prompt_len: prompt.len() },
             logprobs,
-            sampler: Sampler::new(&sampling, entropy),
             history: History::new(&sampling, &prompt),
-            controller: Controller::new(drafters, speculation.draft_len, speculation.bonus, speculation.always),
+            controller: Controller::new(drafters, &speculation, sampler.is_greedy()),
+            sampler,
             round: None,
             asked: Asked::Nothing,
             finish: (max_tokens == 0).then_some(FinishReason::Length),
@@ -252,7 +253,17 @@ impl Sequence {
     /// A round without drafts so far.
     fn plain_round(&self, choice: Option<Choice>, reason: Reason) -> Round {
         let exit_kv = self.exit_kv;
-        Round { choice, path: None, exit_kv, drafts: Vec::new(), draft_rows: 0, drafting: false, bonus: false, reason }
+        Round {
+            choice,
+            path: None,
+            exit_kv,
+            drafts: Vec::new(),
+            draft_rows: 0,
+            drafting: false,
+            declined: false,
+            bonus: false,
+            reason,
+        }
     }
 
     /// Takes the logits of the rows last asked for, the first of which is row `first` of `output`; commits, rolls back, and
@@ -299,18 +310,20 @@ impl Sequence {
     fn absorb_draft(&mut self, output: &StepOutput, first: usize) -> Result<(), SpecError> {
         expect_rows(output, first, 1)?;
         let Some(round) = &mut self.round else { return Ok(()) };
-        let (Some(choice), Some(path)) = (&round.choice, &round.path) else { return Ok(()) };
+        let (Some(choice), Some(path)) = (&mut round.choice, &round.path) else { return Ok(()) };
         round.draft_rows += 1;
         self.stats.layer_rows += path.plan.cost_layers() as u64;
         let at = Place { pos: self.tokens.len() + round.drafts.len(), row: round.drafts.len() };
+        let least = self.controller.least_confidence(choice, round.drafts.len());
         let drafter = self.controller.drafter_mut(choice);
-        match drafter.read(output.logits(first), &mut self.sampler, &self.history, at) {
-            None => round.drafting = false,
+        match drafter.read(output.logits(first), &mut self.sampler, &self.history, at, least) {
+            None => (round.drafting, round.declined) = (false, true),
             Some(draft) => {
+                let more = self.controller.goes_on(choice, round.drafts.len() + 1, draft.confidence);
                 let ends = self.limits.eos.contains(&draft.token);
                 self.history.draft(draft.token);
                 round.drafts.push(draft);
-                round.drafting = round.drafts.len() < choice.k && !ends;
+                round.drafting = more && !ends;
                 round.bonus &= !ends; // after the end there is nothing to draw
             }
         }
@@ -381,7 +394,17 @@ impl Sequence {
         let drafter = round.choice.as_ref().map(|c| self.controller.drafter(c).kind());
         self.stats.count_round(drafter, drafted, accepted, rejected);
         if let Some(choice) = &round.choice {
-            let outcome = Outcome { draft_rows: round.draft_rows, drafted, accepted, rejected, gained };
+            let declined = round.declined;
+            if let Some(kind) = drafter.filter(|_| declined) {
+                self.stats.by_drafter[kind as usize].declined += 1;
+            }
+            let judged = accepted + usize::from(rejected);
+            for (i, draft) in round.drafts[..judged].iter().enumerate().filter(|(_, d)| d.confidence > 0.0) {
+                self.controller.learn_confidence(choice, draft.confidence, i < accepted);
+                let greedy = self.sampler.is_greedy();
+                self.stats.confidence[usize::from(!greedy)].add(draft.confidence, i < accepted);
+            }
+            let outcome = Outcome { draft_rows: round.draft_rows, drafted, accepted, rejected, declined, gained };
             self.controller.learn(choice, outcome, self.tokens.len() - self.limits.prompt_len);
         }
         if self.trace_len > 0 {

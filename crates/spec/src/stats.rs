@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::confidence::Confidence;
 use crate::params::MAX_DRAFT;
 use crate::path::DraftPath;
 use crate::reason::Reason;
@@ -55,6 +56,8 @@ pub struct DrafterStats {
     pub accepted: u64,
     /// Of these, refused by the model. Drafts after a refused one are neither accepted nor rejected: nobody judged them.
     pub rejected: u64,
+    /// Rows that were run and proposed nothing, because the draft was too unsure to be worth its verification.
+    pub declined: u64,
 }
 
 impl DrafterStats {
@@ -92,6 +95,8 @@ pub struct SpecStats {
     pub draft_len: usize,
     /// Why a drafter is turned off at present, with the figures behind it.
     pub off_reason: Option<String>,
+    /// How drafts with the model fared by their confidence: greedy ones, sampled ones.
+    pub(crate) confidence: [Confidence; 2],
 }
 
 impl SpecStats {
@@ -102,7 +107,8 @@ impl SpecStats {
 
     /// Accepted share of the judged drafts; `None` if none was judged.
     pub fn acceptance(&self) -> Option<f64> {
-        DrafterStats { rounds: 0, drafted: self.drafted, accepted: self.accepted, rejected: self.rejected }.acceptance()
+        let (accepted, rejected) = (self.accepted, self.rejected);
+        DrafterStats { accepted, rejected, ..DrafterStats::default() }.acceptance()
     }
 
     /// Adds the counters of `other`; what is not a count is taken from `other` where it has it.
@@ -125,6 +131,10 @@ impl SpecStats {
             mine.drafted += theirs.drafted;
             mine.accepted += theirs.accepted;
             mine.rejected += theirs.rejected;
+            mine.declined += theirs.declined;
+        }
+        for (mine, theirs) in self.confidence.iter_mut().zip(&other.confidence) {
+            mine.merge(theirs);
         }
         if other.drafter.is_some() {
             self.drafter = other.drafter;

@@ -123,14 +123,14 @@ fn a_trained_exit_gains_by_layer_skip() {
 /// Cheap drafts that are nearly always right grow long; dearer or worse ones stay short.
 #[test]
 fn the_draft_length_follows_what_pays() {
-    let longest = |agreement: f64, exit_layer: usize| {
+    let mean = |agreement: f64, exit_layer: usize| {
         let request = request(exit(N, exit_layer), greedy(), 300);
         let (_, got) = slowdown(&options(agreement, 1), request, CostModel::new());
-        got.stats.by_position.iter().filter(|p| p.drafted > 5).count()
+        let drafts = got.stats.drafter(DrafterKind::LayerSkip);
+        drafts.drafted as f64 / drafts.rounds as f64
     };
-    let (good, dear, bad) = (longest(0.99, 3), longest(0.99, 12), longest(0.8, 3));
-    assert!(good >= 7, "{good}");
-    assert!((2..=6).contains(&dear) && (2..=6).contains(&bad), "{dear} {bad}");
+    let (good, dear, bad) = (mean(0.99, 3), mean(0.99, 12), mean(0.8, 3));
+    assert!(good > 4.0 && good > dear && (1.5..4.0).contains(&dear) && (1.5..3.0).contains(&bad), "{good} {dear} {bad}");
 }
 
 /// A target with an exit head on its first layers, whose text repeats itself after a while if `order` is low.

@@ -1,4 +1,4 @@
-//! A head's file: safetensors, read by `selfspec_model::ExitHead`.
+//! A head's file: safetensors, read by `selfspec_model::ExitHead`, and here where a training starts from a head.
 //!
 //! Norms and biases are F32. Matrices are blocks of Q8_0 as bytes, (rows, k / 32 * 34), each block an f16 scale and 32 8-bit values, or BF16.
 
@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use half::{bf16, f16};
-use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use selfspec_model::{ExitHeadCard, TokenId};
 
 use crate::checkpoint::write_whole;
@@ -67,6 +67,45 @@ pub(crate) fn write(
     let metadata = HashMap::from([(ExitHeadCard::KEY.to_owned(), card)]);
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| TrainError::bad(path, e))?;
     write_whole(path, &bytes)
+}
+
+/// Reads the values of `layout` from a head's file, as far as its precision has them, and its card.
+pub(crate) fn read(path: &Path, layout: &Layout) -> Result<(Vec<f32>, ExitHeadCard), TrainError> {
+    let bytes = std::fs::read(path).map_err(TrainError::io("read", path))?;
+    let card = ExitHeadCard::read(&bytes).map_err(|e| TrainError::bad(path, e))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| TrainError::bad(path, e))?;
+    let mut values = vec![0.0; layout.len()];
+    for slot in layout.slots() {
+        let (name, to) = (slot.tensor.name(), &mut values[slot.place.clone()]);
+        let tensor = file.tensor(name).map_err(|_| TrainError::bad(path, format!("tensor `{name}` is missing")))?;
+        let blocks = [slot.rows, slot.cols / BLOCK * (2 + BLOCK)];
+        let (shape, data) = (tensor.shape(), tensor.data());
+        match tensor.dtype() {
+            Dtype::F32 if !slot.is_matrix() && shape == [slot.cols] => {
+                let from = data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                to.iter_mut().zip(from).for_each(|(to, x)| *to = x);
+            }
+            Dtype::BF16 if slot.is_matrix() && shape == [slot.rows, slot.cols] => {
+                let from = data.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32());
+                to.iter_mut().zip(from).for_each(|(to, x)| *to = x);
+            }
+            Dtype::U8 if slot.is_matrix() && slot.cols.is_multiple_of(BLOCK) && shape == blocks => {
+                for (to, block) in to.chunks_exact_mut(BLOCK).zip(data.chunks_exact(2 + BLOCK)) {
+                    let scale = f16::from_le_bytes([block[0], block[1]]).to_f32();
+                    to.iter_mut().zip(&block[2..]).for_each(|(to, q)| *to = scale * f32::from(*q as i8));
+                }
+            }
+            ty => {
+                let wanted = [slot.rows, slot.cols];
+                let why = format!("tensor `{name}` is {ty:?} {shape:?}, which cannot be {wanted:?}");
+                return Err(TrainError::bad(path, why));
+            }
+        }
+        if !to.iter().all(|x| x.is_finite()) {
+            return Err(TrainError::bad(path, format!("tensor `{name}` holds a number that is not finite")));
+        }
+    }
+    Ok((values, card))
 }
 
 /// A block of Q8_0: to the nearest of 255 values that are symmetric about 0.

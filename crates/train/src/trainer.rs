@@ -14,6 +14,7 @@ use crate::corpus::Corpus;
 use crate::error::TrainError;
 use crate::file::{self, Precision};
 use crate::frozen::Frozen;
+use crate::head::HeadPlan;
 use crate::judge::{Judge, Judgement};
 use crate::loss::{Sums, Weighing};
 use crate::optimizer::{Optimizer, Rates};
@@ -27,10 +28,10 @@ use crate::weights::Weights;
 use crate::wide::add;
 
 /// Batches without a finite loss, one after the other, that end a training.
-const MOST_FAILED: usize = 10;
+pub(crate) const MOST_FAILED: usize = 10;
 
 /// Tokens of a shard below which it is not worth a shard.
-const LEAST_TOKENS: usize = 192;
+pub(crate) const LEAST_TOKENS: usize = 192;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +132,32 @@ impl Trainer {
             vocab,
             options,
         })
+    }
+
+    /// Starts from the values of a head's file and not from the model's last layer. The head must be what this one is to become, but may have
+    /// another vocabulary and be of another model of the same shape. Before the first step, and before [`Trainer::resume`].
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged, or holds a head of another design.
+    pub fn start_from(&mut self, path: &Path) -> Result<(), TrainError> {
+        let (values, card) = file::read(path, &self.weights.layout)?;
+        let HeadPlan { exit_layer, features, ffn_dim } = &self.options.head;
+        if (card.exit_layer, &card.features, card.ffn_dim) != (*exit_layer, features, *ffn_dim) {
+            let words = |exit: usize, features: &[usize], ffn: usize| {
+                format!("on layer {exit}, with features {features:?} and a feed-forward part of {ffn}")
+            };
+            return Err(TrainError::Mismatch {
+                path: path.to_owned(),
+                what: "head",
+                theirs: words(card.exit_layer, &card.features, card.ffn_dim),
+                ours: words(*exit_layer, features, *ffn_dim),
+            });
+        }
+        let hash = values.iter().fold(0u64, |h, x| (h ^ u64::from(x.to_bits())).wrapping_mul(0x100_0000_01b3));
+        self.identity += &format!(", from {hash:016x}");
+        self.values = values;
+        self.weights.set(&self.values, 1);
+        Ok(())
     }
 
     /// Goes on from a checkpoint of the same training.
@@ -394,20 +421,57 @@ mod tests {
         }
     }
 
-    #[test]
-    fn batches_that_are_not_finite_are_skipped_and_ten_in_a_row_end_the_training() {
+    /// A trainer of a tiny head of this width of feed-forward part, with files in `dir`.
+    fn trainer(dir: &Path, ffn_dim: usize) -> Trainer {
         let gguf = TinyModel::new(Family::Llama).gguf();
         let checkpoint = Weights::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
         let model = Arc::new(Model::open(&checkpoint, &Team::new(1)).expect("sound"));
         let text = Text { domain: "a".to_owned(), prompt_len: 1, tokens: vec![1, 2, 3, 4] };
         let corpus = Arc::new(Corpus { texts: vec![text; 8] });
-        let mut options = TrainOptions::new(HeadPlan { exit_layer: 1, features: vec![4], ffn_dim: 8 });
+        let mut options = TrainOptions::new(HeadPlan { exit_layer: 1, features: vec![4], ffn_dim });
         (options.batch_tokens, options.epochs) = (4, 4.0);
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let (path, layers) = (dir.path().join("states"), options.head.layers(4));
+        let (path, layers) = (dir.join("states"), options.head.layers(4));
         let cache = StateCache::fill(&path, &corpus, "f", 40, &layers, &mut Same, &mut |_, _| true);
         let cache = cache.expect("written").expect("complete");
-        let mut trainer = Trainer::new(model, corpus, cache, vec![1, 2], options).expect("sound");
+        Trainer::new(model, corpus, cache, vec![1, 2], options).expect("sound")
+    }
+
+    #[test]
+    fn a_training_starts_from_a_head_of_the_same_design_only() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (head, state) = (dir.path().join("head"), dir.path().join("state"));
+        let mut first = trainer(dir.path(), 8);
+        for _ in 0..3 {
+            first.take_step(1).expect("sound");
+        }
+        first.write_head(&head, ExitHeadCard::default(), Precision::Bf16).expect("written");
+
+        let mut second = trainer(dir.path(), 8);
+        second.start_from(&head).expect("of the same design");
+        let close = |a: &f32, b: &f32| (a - b).abs() <= 0.004 * b.abs();
+        assert!(second.values.iter().zip(&first.values).all(|(a, b)| close(a, b)), "BF16 has 8 bits");
+        assert!(second.values != trainer(dir.path(), 8).values);
+        second.take_step(1).expect("sound");
+        second.save(&state).expect("saved");
+
+        let e = trainer(dir.path(), 8).resume(&state).expect_err("it started otherwise").to_string();
+        assert!(e.contains("from"), "{e}");
+        let mut third = trainer(dir.path(), 8);
+        third.start_from(&head).expect("of the same design");
+        third.resume(&state).expect("of the same training");
+        assert!(third.values == second.values);
+
+        let e = trainer(dir.path(), 0).start_from(&head).expect_err("another design").to_string();
+        assert!(e.contains("made for another head") && e.contains("feed-forward part of 8"), "{e}");
+        std::fs::write(&head, b"nothing").expect("written");
+        let e = trainer(dir.path(), 8).start_from(&head).expect_err("damaged").to_string();
+        assert!(e.contains("not a safetensors file"), "{e}");
+    }
+
+    #[test]
+    fn batches_that_are_not_finite_are_skipped_and_ten_in_a_row_end_the_training() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let mut trainer = trainer(dir.path(), 8);
         let (sound, state) = (trainer.values.clone(), dir.path().join("state"));
 
         // What a fault of the machine might do to a few batches.

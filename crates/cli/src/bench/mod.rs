@@ -51,7 +51,8 @@ fn run_all(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
         anyhow::bail!("bench needs a context of {needed} positions, this model has {has}{hint}");
     }
     let exits = exits(args, engine.n_layers())?;
-    let measured = measure(&engine, args, &exits, ui)?;
+    let drafts = draft_steps(&engine, &exits);
+    let measured = measure(&engine, args, &drafts, ui)?;
     let plain_tok_s = plain_speed(&engine, args.repetitions, ui)?;
     let style = Style::of(args.raw, engine.info());
     let speculation = match args.no_speculation {
@@ -61,7 +62,7 @@ fn run_all(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
             speculation::run(&engine, &prompts, style, &contenders, args, ui)?
         }
     };
-    let report = Report::new(&engine, &measured, plain_tok_s, &exits, speculation);
+    let report = Report::new(&engine, &measured, plain_tok_s, &drafts, speculation);
     match args.output {
         Format::Md => Ok(output::print(&report.markdown(&args.model.model, args.draft_len))?),
         Format::Json => output::print_json(&report.json()),
@@ -69,9 +70,24 @@ fn run_all(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     }
 }
 
-/// Drafts on a plan with the model's own head.
-fn head_path(plan: &LayerPlan) -> DraftPath {
-    DraftPath { plan: plan.clone(), readout: Readout::Head }
+/// A way to draft whose step is timed.
+#[derive(Debug)]
+pub(crate) struct DraftStep {
+    name: String, // the exit layer, or `exit-head`
+    path: DraftPath,
+}
+
+/// The draft steps that are timed: at each exit with the model's own head, and the exit head where there is one.
+fn draft_steps(engine: &Engine, exits: &[Exit]) -> Vec<DraftStep> {
+    let own = exits.iter().map(|(exit, plan)| DraftStep {
+        name: exit.to_string(),
+        path: DraftPath { plan: plan.clone(), readout: Readout::Head },
+    });
+    let head = engine.exit_head().map(|head| DraftStep {
+        name: "exit-head".to_owned(),
+        path: DraftPath { plan: head.plan.clone(), readout: Readout::ExitHead },
+    });
+    own.chain(head).collect()
 }
 
 /// An exit layer with its plan.
@@ -90,7 +106,7 @@ fn exits(args: &BenchArgs, n_layers: usize) -> anyhow::Result<Vec<Exit>> {
 }
 
 /// Measures at each context: everything at the first, the passes of a few rows at the others.
-fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow::Result<Vec<Measurements>> {
+fn measure(engine: &Engine, args: &BenchArgs, drafts: &[DraftStep], ui: &Ui) -> anyhow::Result<Vec<Measurements>> {
     let mut contexts: Vec<usize> = Vec::new();
     for context in &args.contexts {
         if !contexts.contains(context) {
@@ -103,7 +119,7 @@ fn measure(engine: &Engine, args: &BenchArgs, exits: &[Exit], ui: &Ui) -> anyhow
         let options = MeasureOptions {
             context: *context,
             rows: if i == 0 { (1..=ROWS).collect() } else { FEW_ROWS.to_vec() },
-            paths: exits.iter().map(|(_, plan)| head_path(plan)).collect(),
+            paths: drafts.iter().map(|draft| draft.path.clone()).collect(),
             repetitions: args.repetitions.saturating_mul(5),
             prefill: if i == 0 { PREFILL.min(engine.context()) } else { 0 },
             profile: args.profile,

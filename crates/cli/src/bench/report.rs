@@ -1,9 +1,9 @@
 //! What `bench` prints: tables, JSON, CSV.
 
-use selfspec_engine::{DraftLen, Engine, KvType, Measurements, Part, PartSeconds};
+use selfspec_engine::{DraftLen, Engine, KvType, Measurements, Part, PartSeconds, Readout};
 use serde_json::{Map, Value, json};
 
-use super::{Exit, SpeculationResult, head_path};
+use super::{DraftStep, SpeculationResult};
 
 /// All figures of a run.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(crate) struct Report {
     bound_share: Option<f64>,
     /// (m, milliseconds of a pass over m rows, relative to one row)
     passes: Vec<(usize, f64, f64)>,
-    /// (exit layer, cost of a draft step relative to a plain step)
-    drafts: Vec<(usize, f64)>,
+    /// (exit layer or `exit-head`, cost of a draft step relative to a plain step)
+    drafts: Vec<(String, f64)>,
     speculation: Vec<SpeculationResult>,
     threads: usize,
     isa: String,
@@ -36,6 +36,7 @@ struct Profile {
     part: &'static str,
     ms: Vec<(usize, f64)>, // (m, milliseconds)
     gb_s: Option<f64>,     // bytes that it streams over its time, at one row
+    head_ms: Option<f64>,  // milliseconds in a draft step of the exit head
 }
 
 /// Passes at another context than the first.
@@ -43,7 +44,7 @@ struct Profile {
 struct Context {
     positions: usize,
     passes: Vec<(usize, f64, f64)>, // as `Report::passes`
-    drafts: Vec<(usize, f64)>,      // as `Report::drafts`
+    drafts: Vec<(String, f64)>,     // as `Report::drafts`
     bound_share: Option<f64>,
     /// Attention's share of a pass over one row, if it was profiled.
     attention_share: Option<f64>,
@@ -55,7 +56,7 @@ impl Report {
         engine: &Engine,
         measured: &[Measurements],
         plain_tok_s: f64,
-        exits: &[Exit],
+        draft_steps: &[DraftStep],
         speculation: Vec<SpeculationResult>,
     ) -> Self {
         let (first, others) = measured.split_first().expect("there is a first context");
@@ -65,14 +66,14 @@ impl Report {
             read_gb_s: first.read_bytes_s.map(|b| b / 1e9),
             bound_share: first.bound_share(),
             passes: passes(first),
-            drafts: drafts(first, exits),
+            drafts: drafts(first, draft_steps),
             speculation,
             threads: engine.threads(),
             isa: engine.isa().map_or_else(|| "none".to_owned(), |isa| isa.to_string()),
             kv_type: engine.kv_type(),
             context: first.context,
             profile: profile(engine, first),
-            contexts: others.iter().map(|m| context(engine, m, exits)).collect(),
+            contexts: others.iter().map(|m| context(engine, m, draft_steps)).collect(),
         }
     }
 
@@ -81,7 +82,7 @@ impl Report {
         let by_rows = |f: &dyn Fn(&(usize, f64, f64)) -> f64| -> Map<String, Value> {
             self.passes.iter().map(|p| (p.0.to_string(), json!(f(p)))).collect()
         };
-        let c: Map<String, Value> = self.drafts.iter().map(|(exit, c)| (exit.to_string(), json!(c))).collect();
+        let c: Map<String, Value> = self.drafts.iter().map(|(draft, c)| (draft.clone(), json!(c))).collect();
         let mut object = json!({
             "plain_tok_s": self.plain_tok_s,
             "prefill_tok_s": self.prefill_tok_s,
@@ -132,9 +133,10 @@ impl Report {
         text += &table(&["m", "ms", "b(m)"], &passes.collect::<Vec<_>>());
         text += "\nm: rows, one token each; ms: median time of a pass; b(m): that over the time of one row.\n";
         text += "\nDraft steps, relative to a plain step:\n\n";
-        let drafts = self.drafts.iter().map(|(exit, c)| vec![exit.to_string(), format!("{c:.2}")]);
-        text += &table(&["exit layer L", "c(L)"], &drafts.collect::<Vec<_>>());
-        text += "\nexit layer L: the draft runs layers 0..L and the head; c(L): median time of that over a pass of one row.\n";
+        let drafts = self.drafts.iter().map(|(exit, c)| vec![exit.clone(), format!("{c:.2}")]);
+        text += &table(&["draft", "c"], &drafts.collect::<Vec<_>>());
+        text += "\ndraft: the exit layer L, whose draft runs layers 0..L and the head, or the trained exit head; c: median time of that over a \
+                 pass of one row.\n";
         if !self.profile.is_empty() {
             let others = self.contexts.iter().map(|c| (c.positions, &c.profile));
             for (positions, profile) in std::iter::once((self.context, &self.profile)).chain(others) {
@@ -163,7 +165,7 @@ impl Report {
             });
             text += "\nAt other contexts:\n\n";
             text += &table(&head, &lines.collect::<Vec<_>>());
-            text += "\ncontext: positions before; ms, b(m), c(L): as above; bound: share of the bandwidth bound; attention: its share of a pass \
+            text += "\ncontext: positions before; ms, b(m), c: as above; bound: share of the bandwidth bound; attention: its share of a pass \
                      over one row, with --profile.\n";
         }
         if self.speculation.is_empty() {
@@ -204,7 +206,7 @@ impl Report {
         line("bound_share", "", self.bound_share);
         self.passes.iter().for_each(|(m, _, b)| line("b", &m.to_string(), Some(*b)));
         self.passes.iter().for_each(|(m, ms, _)| line("pass_ms", &m.to_string(), Some(*ms)));
-        self.drafts.iter().for_each(|(exit, c)| line("c", &exit.to_string(), Some(*c)));
+        self.drafts.iter().for_each(|(exit, c)| line("c", exit, Some(*c)));
         for p in &self.profile {
             p.ms.iter().for_each(|(m, ms)| line("part_ms", &format!("{} {m}", p.part), Some(*ms)));
             line("part_gb_s", p.part, p.gb_s);
@@ -213,7 +215,7 @@ impl Report {
             let at = |key: &str| format!("{key} at {}", context.positions).trim_start().to_owned();
             context.passes.iter().for_each(|(m, _, b)| line("b", &at(&m.to_string()), Some(*b)));
             context.passes.iter().for_each(|(m, ms, _)| line("pass_ms", &at(&m.to_string()), Some(*ms)));
-            context.drafts.iter().for_each(|(exit, c)| line("c", &at(&exit.to_string()), Some(*c)));
+            context.drafts.iter().for_each(|(exit, c)| line("c", &at(exit), Some(*c)));
             line("bound_share", &at(""), context.bound_share);
             line("attention_share", &at(""), context.attention_share);
             for p in &context.profile {
@@ -253,19 +255,21 @@ fn passes(measured: &Measurements) -> Vec<(usize, f64, f64)> {
     measured.passes.iter().filter_map(|(m, seconds)| Some((*m, seconds * 1e3, measured.b(*m)?))).collect()
 }
 
-fn drafts(measured: &Measurements, exits: &[Exit]) -> Vec<(usize, f64)> {
-    exits.iter().filter_map(|(exit, plan)| Some((*exit, measured.c(&head_path(plan))?))).collect()
+fn drafts(measured: &Measurements, steps: &[DraftStep]) -> Vec<(String, f64)> {
+    steps.iter().filter_map(|step| Some((step.name.clone(), measured.c(&step.path)?))).collect()
 }
 
 fn profile(engine: &Engine, measured: &Measurements) -> Vec<Profile> {
     let parts = Part::ALL.iter().filter(|_| !measured.profile.is_empty()).map(|part| {
         let seconds = |times: &PartSeconds| times[*part as usize];
         let one = measured.profile.iter().find(|(m, _)| *m == 1).map(|(_, times)| seconds(times));
+        let head = measured.draft_profile.iter().find(|(path, _)| path.readout == Readout::ExitHead);
         let bytes = engine.loaded().map(|loaded| loaded.part_bytes(*part, engine.kv_type(), measured.context) as f64);
         Profile {
             part: part.name(),
             ms: measured.profile.iter().map(|(m, times)| (*m, seconds(times) * 1e3)).collect(),
             gb_s: bytes.filter(|bytes| *bytes > 0.0).zip(one).map(|(bytes, seconds)| bytes / seconds / 1e9),
+            head_ms: head.map(|(_, times)| seconds(times) * 1e3),
         }
     });
     parts.collect()
@@ -274,19 +278,30 @@ fn profile(engine: &Engine, measured: &Measurements) -> Vec<Profile> {
 fn profile_json(profile: &[Profile]) -> Value {
     let parts = profile.iter().map(|p| {
         let ms: Map<String, Value> = p.ms.iter().map(|(m, ms)| (m.to_string(), json!(ms))).collect();
-        json!({"part": p.part, "ms": ms, "gb_s": p.gb_s})
+        let mut object = json!({"part": p.part, "ms": ms, "gb_s": p.gb_s});
+        if let Some(ms) = p.head_ms {
+            object["exit_head_ms"] = json!(ms);
+        }
+        object
     });
     parts.collect()
 }
 
 fn profile_table(profile: &[Profile]) -> String {
     let shown = PROFILE_ROWS.map(|m| format!("m = {m}"));
-    let head = ["part", &shown[0], &shown[1], &shown[2], "GB/s at m = 1"];
+    let mut head = vec!["part", &shown[0], &shown[1], &shown[2], "GB/s at m = 1"];
+    let with_head = profile.iter().any(|p| p.head_ms.is_some());
+    if with_head {
+        head.push("exit head's draft");
+    }
     let lines = profile.iter().map(|p| {
         let ms = |m: usize| p.ms.iter().find(|(rows, _)| *rows == m).map(|(_, ms)| *ms);
         let mut line = vec![p.part.to_owned()];
         line.extend(PROFILE_ROWS.map(|m| optional(ms(m), 3)));
         line.push(optional(p.gb_s, 1));
+        if with_head {
+            line.push(optional(p.head_ms, 3));
+        }
         line
     });
     table(&head, &lines.collect::<Vec<_>>())
@@ -297,13 +312,13 @@ fn optional(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
 }
 
-fn context(engine: &Engine, measured: &Measurements, exits: &[Exit]) -> Context {
+fn context(engine: &Engine, measured: &Measurements, steps: &[DraftStep]) -> Context {
     let one = measured.profile.iter().find(|(m, _)| *m == 1);
     let share = |times: &PartSeconds| times[Part::Attention as usize] / times.iter().sum::<f64>();
     Context {
         positions: measured.context,
         passes: passes(measured),
-        drafts: drafts(measured, exits),
+        drafts: drafts(measured, steps),
         bound_share: measured.bound_share(),
         attention_share: one.map(|(_, times)| share(times)),
         profile: profile(engine, measured),
@@ -314,7 +329,7 @@ fn context_json(context: &Context) -> Value {
     let by_rows = |f: fn(&(usize, f64, f64)) -> f64| -> Map<String, Value> {
         context.passes.iter().map(|p| (p.0.to_string(), json!(f(p)))).collect()
     };
-    let c: Map<String, Value> = context.drafts.iter().map(|(exit, c)| (exit.to_string(), json!(c))).collect();
+    let c: Map<String, Value> = context.drafts.iter().map(|(draft, c)| (draft.clone(), json!(c))).collect();
     let mut object = json!({
         "context": context.positions,
         "b": by_rows(|p| p.2),

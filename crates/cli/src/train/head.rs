@@ -71,6 +71,9 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
 
     let options = train_options(args, plan);
     let mut trainer = Trainer::new(loaded.model().clone(), corpus, cache, ids, options)?;
+    if let Some(head) = &args.training.from {
+        trainer.start_from(head)?;
+    }
     let checkpoint = work.join("checkpoint");
     if checkpoint.exists() {
         trainer.resume(&checkpoint)?;
@@ -128,7 +131,7 @@ fn train_options(args: &TrainHeadArgs, plan: HeadPlan) -> TrainOptions {
         epochs: f64::from(given.epochs),
         batch_tokens: given.batch,
         rollout: given.rollout,
-        schedule: Schedule { learning_rate: given.rate, ..Schedule::default() },
+        schedule: Schedule { learning_rate: given.rate, rollout_from: given.rollout_from, ..Schedule::default() },
         seed: given.seed,
         ..TrainOptions::new(plan)
     }
