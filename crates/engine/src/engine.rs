@@ -15,6 +15,7 @@ use selfspec_text::{ChatTemplate, Tokenizer};
 use crate::budget::Shape;
 use crate::counters::{Counters, EngineCounters};
 use crate::error::EngineError;
+use crate::fault::Fault;
 use crate::generation::Generation;
 use crate::info::ModelInfo;
 use crate::live::Job;
@@ -40,6 +41,7 @@ pub struct Engine {
     isa: Option<Isa>,
     kv_type: KvType,
     threads: usize,
+    fault: Option<Fault>,
     counters: Arc<Counters>,
     requests: AtomicU64,
     entropy: u64,
@@ -60,10 +62,11 @@ impl Engine {
     /// The instruction set is not there, or the KV cache cannot be had.
     pub fn open_with(loaded: &Arc<Loaded>, options: &EngineOptions) -> Result<Engine, EngineError> {
         let cpu = loaded.cpu_options(options)?;
-        let backend = Box::new(loaded.backend(&cpu)?);
+        let fault = options.fault.and_then(Fault::of_backend);
+        let backend = Box::new(loaded.backend(&cpu, fault)?);
         let (isa, threads) = (cpu.isa, cpu.threads);
         let again = loaded.clone();
-        let rebuild: Rebuild = Box::new(move || Ok(Box::new(again.backend(&cpu)?)));
+        let rebuild: Rebuild = Box::new(move || Ok(Box::new(again.backend(&cpu, fault)?)));
         let mut engine = Engine::start(backend, Some(rebuild), loaded.text().clone(), loaded.info().clone(), options)?;
         engine.loaded = Some(loaded.clone());
         engine.isa = Some(isa);
@@ -98,8 +101,7 @@ impl Engine {
         let target = Target { context: shape.context(), ..Target::of(&*backend) };
         let counters = Arc::new(Counters::default());
         let (commands, receiver) = mpsc::channel();
-        let worker =
-            Worker::new(backend, rebuild, receiver, options.max_batch, options.prefill_chunk, counters.clone());
+        let worker = Worker::new(backend, rebuild, receiver, options, counters.clone());
         let thread = std::thread::Builder::new().name("selfspec-engine".to_owned());
         let thread = thread.spawn(move || worker.run());
         let thread = thread.map_err(|source| EngineError::Io { path: "the engine's thread".into(), source })?;
@@ -114,6 +116,7 @@ impl Engine {
             isa: None,
             kv_type: options.kv_type,
             threads: options.resolved_threads(),
+            fault: options.fault,
             counters,
             requests: AtomicU64::new(0),
             entropy: fresh_entropy(),
@@ -288,6 +291,11 @@ impl Engine {
     /// What the KV cache holds its numbers in, if the engine runs on the CPU's backend.
     pub fn kv_type(&self) -> KvType {
         self.kv_type
+    }
+
+    /// What the engine does wrong on purpose.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.fault
     }
 
     /// What the engine has done so far.

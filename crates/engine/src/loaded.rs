@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
-use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, DraftVocab, LayerPlan, Model, Part, TokenId};
+use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, DraftVocab, Fault, LayerPlan, Model, Part, TokenId};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
@@ -212,8 +212,10 @@ impl Loaded {
         Ok(CpuOptions { isa, threads: options.resolved_threads(), context, kv_positions, kv_type: options.kv_type })
     }
 
-    pub(crate) fn backend(&self, options: &CpuOptions) -> Result<CpuBackend, EngineError> {
-        Ok(CpuBackend::with_heads(self.model.clone(), self.heads.clone(), options)?)
+    pub(crate) fn backend(&self, options: &CpuOptions, fault: Option<Fault>) -> Result<CpuBackend, EngineError> {
+        let mut backend = CpuBackend::with_heads(self.model.clone(), self.heads.clone(), options)?;
+        fault.into_iter().for_each(|fault| backend.plant(fault));
+        Ok(backend)
     }
 }
 

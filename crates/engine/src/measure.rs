@@ -9,10 +9,11 @@ use selfspec_kernels::Team;
 use selfspec_model::{
     Backend, BackendError, Enter, LayerPlan, PartSeconds, Profiler, Readout, Row, SeqId, StepOutput, TokenId,
 };
-use selfspec_spec::DraftPath;
+use selfspec_spec::{CostModel, DraftPath};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::fault::believed;
 
 /// The bandwidth measurement takes this much memory at most; caches are smaller.
 const MOST_BANDWIDTH_BYTES: usize = 1 << 30;
@@ -59,6 +60,8 @@ pub struct Measurements {
     pub passes: Vec<(usize, f64)>,
     /// (path, seconds of one draft step: one row with logits, hidden state kept), in the order asked for.
     pub drafts: Vec<(DraftPath, f64)>,
+    /// (path, c as the engine's own cost model has it after these steps), in the order asked for: what decides about drafting.
+    pub believed: Vec<(DraftPath, f64)>,
     /// (m, seconds of a pass over m rows by part), in the order asked for; empty unless asked for.
     pub profile: Vec<(usize, PartSeconds)>,
     /// (path, seconds of its draft step by part), likewise.
@@ -93,6 +96,11 @@ impl Measurements {
         Some(seconds / self.plain_s()?)
     }
 
+    /// c of `path` as the engine's own cost model has it after the measured steps.
+    pub fn believed_c(&self, path: &DraftPath) -> Option<f64> {
+        self.believed.iter().find(|(p, _)| p == path).map(|(_, c)| *c)
+    }
+
     /// The share of the bandwidth bound that a plain step reaches: 1 if it streams its bytes as fast as memory gives them.
     pub fn bound_share(&self) -> Option<f64> {
         Some(self.pass_bytes? as f64 / self.read_bytes_s? / self.plain_s()?)
@@ -117,13 +125,22 @@ pub struct PassTimes {
 /// # Errors
 /// The backend refuses a row: the context or the cache is too small for the positions, or a plan is of another depth.
 pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
+    watched_pass_times(backend, options, &mut |_, _| {})
+}
+
+/// The same; `watch` gets the rows and the seconds of every step that counts.
+fn watched_pass_times(
+    backend: &mut dyn Backend,
+    options: &MeasureOptions,
+    watch: &mut dyn FnMut(&[Row], f64),
+) -> Result<PassTimes, BackendError> {
     let rows = options.rows.iter().copied().max().unwrap_or(0).max(1);
     check_room(backend, options.context.saturating_add(rows))?;
     let seq = backend.create();
     if let Some(profiler) = backend.profiler() {
         profiler.set_on(options.profile);
     }
-    let times = pass_times_in(backend, seq, options);
+    let times = pass_times_in(backend, seq, options, watch);
     if let Some(profiler) = backend.profiler() {
         profiler.set_on(false);
     }
@@ -131,7 +148,12 @@ pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result
     times
 }
 
-fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
+fn pass_times_in(
+    backend: &mut dyn Backend,
+    seq: SeqId,
+    options: &MeasureOptions,
+    watch: &mut dyn FnMut(&[Row], f64),
+) -> Result<PassTimes, BackendError> {
     let mut out = StepOutput::default();
     fill(backend, seq, options.context, options.prefill_chunk, &mut out)?;
     let full = LayerPlan::full(backend.n_layers());
@@ -159,6 +181,7 @@ fn pass_times_in(backend: &mut dyn Backend, seq: SeqId, options: &MeasureOptions
             let took = started.elapsed().as_secs_f64();
             if repetition > 0 || options.repetitions == 0 {
                 seconds.push(took);
+                watch(step, took);
                 parts.extend(backend.profiler().filter(|_| options.profile).map(Profiler::take));
             }
             backend.set_len(seq, options.context)?;
@@ -274,7 +297,7 @@ impl Engine {
     pub fn measure(&self, options: &MeasureOptions) -> Result<Measurements, EngineError> {
         let full = LayerPlan::full(self.n_layers());
         let pass_bytes = self.loaded().map(|loaded| loaded.pass_bytes(&full, self.kv_type(), options.context));
-        let (threads, options) = (self.threads(), options.clone());
+        let (threads, options, fault) = (self.threads(), options.clone(), self.fault());
         self.exclusive(move |backend| {
             check_room(backend, options.context.saturating_add(1))?;
             let team = Team::new(threads);
@@ -285,7 +308,9 @@ impl Engine {
                 })
             };
             let before = bandwidth();
-            let times = pass_times(backend, &options)?;
+            let mut costs = CostModel::new();
+            let mut watch = |rows: &[Row], seconds| costs.record(rows, believed(fault, rows, seconds));
+            let times = watched_pass_times(backend, &options, &mut watch)?;
             let after = bandwidth();
             let prefill_rows_s = match options.prefill {
                 0 => None,
@@ -294,6 +319,7 @@ impl Engine {
             Ok(Measurements {
                 context: options.context,
                 passes: times.passes,
+                believed: options.paths.iter().map(|path| (path.clone(), costs.c(path))).collect(),
                 drafts: times.drafts,
                 profile: times.profile,
                 draft_profile: times.draft_profile,

@@ -2,6 +2,8 @@
 
 use selfspec_kernels::{Isa, KvType};
 
+use crate::fault::Fault;
+
 /// How an engine is set up. `Default` asks for what the machine and the model offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -20,6 +22,8 @@ pub struct EngineOptions {
     pub max_batch: usize,
     /// Most prompt rows in one step, shared fairly by the sequences that read their prompts.
     pub prefill_chunk: usize,
+    /// What the engine does wrong on purpose: for tests of what finds faults.
+    pub fault: Option<Fault>,
 }
 
 impl Default for EngineOptions {
@@ -32,6 +36,7 @@ impl Default for EngineOptions {
             kv_type: KvType::default(),
             max_batch: 8,
             prefill_chunk: 256,
+            fault: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What `tune` found out about a model on a machine: a file beside the model, which later runs read.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use selfspec_model::{LayerPlan, TokenId};
@@ -53,6 +54,13 @@ pub struct Tuning {
     /// The exit head's file, where it is not the one that this program brings.
     #[serde(default)]
     pub exit_head: Option<PathBuf>,
+    /// Share of drafts accepted by category of prompts, with 4 drafted a round: of the first of a round, of the second where the first was accepted, and so
+    /// on, as far as enough of them were judged. `doctor` compares with it.
+    #[serde(default)]
+    pub acceptance: BTreeMap<String, Vec<f64>>,
+    /// c, the cost of a draft step over that of a plain step; `None` where nothing runs to draft.
+    #[serde(default)]
+    pub c: Option<f64>,
 }
 
 impl Tuning {
@@ -139,6 +147,8 @@ mod tests {
             speedup: 1.5,
             draft_vocab: vec![1, 5],
             exit_head: None,
+            acceptance: BTreeMap::from([("chat".to_owned(), vec![0.5, 0.25])]),
+            c: Some(0.5),
         }
     }
 

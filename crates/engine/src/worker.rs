@@ -15,7 +15,9 @@ use selfspec_spec::{Committed, CostModel};
 use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::event::Event;
+use crate::fault::{Fault, believed};
 use crate::live::{Job, Live};
+use crate::options::EngineOptions;
 
 /// Something to do with the backend while no sequence is live; it gets the message of a panic that the backend did not survive
 /// instead. Answers false if it panicked.
@@ -41,6 +43,7 @@ pub(crate) struct Worker {
     max_batch: usize,
     prefill_chunk: usize,
     costs: CostModel,
+    fault: Option<Fault>,
     counters: Arc<Counters>,
     rows: Vec<Row>,            // of one step, each sequence's rows together
     output: StepOutput,        // of one step
@@ -52,8 +55,7 @@ impl Worker {
         backend: Box<dyn Backend>,
         rebuild: Option<Rebuild>,
         commands: Receiver<Command>,
-        max_batch: usize,
-        prefill_chunk: usize,
+        options: &EngineOptions,
         counters: Arc<Counters>,
     ) -> Self {
         let output = StepOutput::default();
@@ -64,9 +66,10 @@ impl Worker {
             commands,
             queue: VecDeque::new(),
             live: Vec::new(),
-            max_batch: max_batch.max(1),
-            prefill_chunk: prefill_chunk.max(1),
+            max_batch: options.max_batch.max(1),
+            prefill_chunk: options.prefill_chunk.max(1),
             costs: CostModel::new(),
+            fault: options.fault,
             counters,
             rows: Vec::new(),
             output,
@@ -172,7 +175,7 @@ impl Worker {
             match catch_unwind(step) {
                 Ok(Ok(())) => {
                     let seconds = started.elapsed().as_secs_f64();
-                    self.costs.record(&self.rows, seconds);
+                    self.costs.record(&self.rows, believed(self.fault, &self.rows, seconds));
                     self.counters.step(self.rows.len(), self.output.layer_rows);
                     return self.absorb();
                 }
@@ -305,7 +308,8 @@ mod tests {
         let fake = || Box::new(FakeTarget::new(FakeOptions::default()));
         let engine = Engine::with_backend(fake(), None, None, &EngineOptions::default()).expect("a thread");
         let (commands, receiver) = mpsc::channel();
-        let mut worker = Worker::new(fake(), None, receiver, 1, 16, Arc::default());
+        let options = EngineOptions { max_batch: 1, prefill_chunk: 16, ..EngineOptions::default() };
+        let mut worker = Worker::new(fake(), None, receiver, &options, Arc::default());
         let generations: Vec<_> = (0..3)
             .map(|_| {
                 let (job, generation) = engine.prepare(Request::new(Prompt::Tokens(vec![1]))).expect("sound");

@@ -1,0 +1,28 @@
+//! Faults that can be planted, so that a diagnosis can be seen to find them.
+
+use selfspec_model::Row;
+
+/// What an engine does wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The backend does.
+    Backend(selfspec_model::Fault),
+    /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c that is half of what it is.
+    DraftCost,
+}
+
+impl Fault {
+    /// What the backend is to do wrong.
+    pub(crate) fn of_backend(self) -> Option<selfspec_model::Fault> {
+        match self {
+            Fault::Backend(fault) => Some(fault),
+            Fault::DraftCost => None,
+        }
+    }
+}
+
+/// The seconds that are believed of a step of `rows` that took `seconds`.
+pub(crate) fn believed(fault: Option<Fault>, rows: &[Row], seconds: f64) -> f64 {
+    let drafts = || rows.iter().any(|row| !row.plan.is_full());
+    if fault == Some(Fault::DraftCost) && drafts() { seconds / 2.0 } else { seconds }
+}
