@@ -4,7 +4,7 @@
 //! place, made durable, and then moved there: what is there is always whole.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,11 @@ pub(crate) struct Header {
 /// The version that is read and written.
 pub(crate) const VERSION: u32 = 1;
 
+/// Bytes that are read or written at a time: whole floats.
+const CHUNK: usize = 1 << 18;
+/// Longest header.
+const MOST_HEADER: u64 = 1 << 20;
+
 /// The state of a training.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Checkpoint {
@@ -41,23 +46,18 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     pub(crate) fn write(&self, path: &Path) -> Result<(), TrainError> {
-        let mut bytes = serde_json::to_vec(&self.header).expect("a header is plain data");
-        bytes.push(b'\n');
-        for row in [&self.values, &self.mean, &self.square] {
-            row.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
-        }
-        bytes.extend(checksum(&bytes).to_le_bytes());
-        write_whole(path, &bytes)
+        save(path, &self.header, [&self.values, &self.mean, &self.square])
     }
 
     /// Reads a checkpoint of a training with this identity and number of values.
     pub(crate) fn read(path: &Path, identity: &str, len: usize) -> Result<Checkpoint, TrainError> {
-        let bytes = fs::read(path).map_err(TrainError::io("read", path))?;
-        let end = bytes.iter().position(|b| *b == b'\n');
-        let header: Option<Header> = end.and_then(|end| serde_json::from_slice(&bytes[..end]).ok());
-        let (Some(end), Some(header)) = (end, header) else {
-            return Err(TrainError::bad(path, "it is no checkpoint of a training"));
-        };
+        let io = || TrainError::io("read", path);
+        let file = File::open(path).map_err(io())?;
+        let size = file.metadata().map_err(io())?.len();
+        let (mut file, mut line) = (BufReader::new(file), Vec::new());
+        file.by_ref().take(MOST_HEADER).read_until(b'\n', &mut line).map_err(io())?;
+        let header: Option<Header> = if line.ends_with(b"\n") { serde_json::from_slice(&line).ok() } else { None };
+        let Some(header) = header else { return Err(TrainError::bad(path, "it is no checkpoint of a training")) };
         let differs = |what, theirs: String, ours: String| {
             Err(TrainError::Mismatch { path: path.to_owned(), what, theirs, ours })
         };
@@ -70,31 +70,70 @@ impl Checkpoint {
         if header.len != len {
             return differs("number of values", header.len.to_string(), len.to_string());
         }
-        let start = end + 1;
-        let expected = (start + 3 * 4 * len + 8) as u64;
-        if bytes.len() as u64 != expected {
-            return Err(TrainError::Truncated { path: path.to_owned(), expected, got: bytes.len() as u64 });
+        let content = line.len() as u64 + 3 * 4 * len as u64;
+        if size != content + 8 {
+            return Err(TrainError::Truncated { path: path.to_owned(), expected: content + 8, got: size });
         }
-        let (content, sum) = bytes.split_at(bytes.len() - 8);
-        if checksum(content).to_le_bytes() != sum {
+        let mut sum = Checksum::new(content);
+        sum.eat(&line);
+        let mut row = || -> Result<Vec<f32>, TrainError> {
+            let (mut values, mut bytes) = (Vec::with_capacity(len), vec![0; CHUNK]);
+            while values.len() < len {
+                let bytes = &mut bytes[..CHUNK.min(4 * (len - values.len()))];
+                file.read_exact(bytes).map_err(io())?;
+                sum.eat(bytes);
+                values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+            }
+            Ok(values)
+        };
+        let (values, mean, square) = (row()?, row()?, row()?);
+        let mut stated = [0; 8];
+        file.read_exact(&mut stated).map_err(io())?;
+        if sum.end().to_le_bytes() != stated {
             return Err(TrainError::bad(path, "its checksum is wrong"));
         }
-        let row = |i: usize| {
-            let bytes = content[start + i * 4 * len..][..4 * len].chunks_exact(4);
-            bytes.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-        };
-        Ok(Checkpoint { header, values: row(0), mean: row(1), square: row(2) })
+        Ok(Checkpoint { header, values, mean, square })
     }
+}
+
+/// Writes a checkpoint of these values and the optimizer's two rows; none of them is copied as a whole.
+pub(crate) fn save(path: &Path, header: &Header, rows: [&[f32]; 3]) -> Result<(), TrainError> {
+    let mut line = serde_json::to_vec(header).expect("a header is plain data");
+    line.push(b'\n');
+    let mut sum = Checksum::new(line.len() as u64 + rows.iter().map(|row| 4 * row.len() as u64).sum::<u64>());
+    write_whole_by(path, |file| {
+        sum.eat(&line);
+        file.write_all(&line)?;
+        let mut bytes = Vec::with_capacity(CHUNK);
+        for row in rows {
+            for values in row.chunks(CHUNK / 4) {
+                bytes.clear();
+                values.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
+                sum.eat(&bytes);
+                file.write_all(&bytes)?;
+            }
+        }
+        file.write_all(&sum.end().to_le_bytes())
+    })
 }
 
 /// Writes a file such that its place holds either what was there before or all of `bytes`, even if the machine stops.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+    write_whole_by(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_whole`], with what `write` writes.
+pub(crate) fn write_whole_by(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), TrainError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
-    let written = File::create(&part).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
+    let written = File::create(&part).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
     });
     if let Err(e) = written {
         // What is left of it helps nobody.
@@ -109,13 +148,47 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     Ok(())
 }
 
-fn checksum(bytes: &[u8]) -> u64 {
-    let mut words = bytes.chunks_exact(8);
-    let step = |hash: u64, x: u64| (hash ^ x).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let hash = words.by_ref().fold(bytes.len() as u64, |hash, w| {
-        step(hash, u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]))
-    });
-    words.remainder().iter().fold(hash, |hash, b| step(hash, u64::from(*b)))
+/// A checksum over bytes that come in pieces.
+struct Checksum {
+    hash: u64,
+    left: Vec<u8>, // fewer than 8
+}
+
+impl Checksum {
+    /// Of `len` bytes.
+    fn new(len: u64) -> Checksum {
+        Checksum { hash: len, left: Vec::new() }
+    }
+
+    fn step(&mut self, x: u64) {
+        self.hash = (self.hash ^ x).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    fn word(&mut self, w: &[u8]) {
+        self.step(u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]));
+    }
+
+    fn eat(&mut self, mut bytes: &[u8]) {
+        if !self.left.is_empty() {
+            let (head, rest) = bytes.split_at(bytes.len().min(8 - self.left.len()));
+            self.left.extend_from_slice(head);
+            bytes = rest;
+            if self.left.len() == 8 {
+                let word = std::mem::take(&mut self.left);
+                self.word(&word);
+            }
+        }
+        let mut words = bytes.chunks_exact(8);
+        words.by_ref().for_each(|w| self.word(w));
+        self.left.extend_from_slice(words.remainder());
+    }
+
+    fn end(mut self) -> u64 {
+        for b in std::mem::take(&mut self.left) {
+            self.step(u64::from(b));
+        }
+        self.hash
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,34 @@ pub enum TrainError {
         /// Texts that there are.
         texts: usize,
     },
+    /// Texts without enough tokens to train on some and to judge by others.
+    #[error(
+        "nothing to train on: the texts have {tokens} tokens, and spans of {len} leave no two of two tokens or more"
+    )]
+    NoSpan {
+        /// Tokens that there are.
+        tokens: usize,
+        /// Tokens of a span.
+        len: usize,
+    },
+    /// A family of models whose training is not computed here.
+    #[error("models of this kind ({family}) cannot be trained: {why}")]
+    Family {
+        /// Its name.
+        family: &'static str,
+        /// What is not covered.
+        why: &'static str,
+    },
+    /// A value that its type cannot hold.
+    #[error("`{tensor}` has the value {value}, which {ty} cannot hold")]
+    Value {
+        /// The tensor.
+        tensor: String,
+        /// The value.
+        value: f32,
+        /// The type that it is written in.
+        ty: &'static str,
+    },
     /// A token that the model lacks.
     #[error("text {text}: token {token} is not in a vocabulary of {vocab}")]
     UnknownToken {

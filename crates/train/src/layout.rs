@@ -123,6 +123,15 @@ impl Layout {
         layout
     }
 
+    /// A layer of a model: without what only a head has. The shape reads no features.
+    pub(crate) fn of_layer(shape: &Shape) -> Layout {
+        let mut layout = Layout::new(shape);
+        // The norm before the head lies last.
+        let own = layout.slots.pop().expect("a head has tensors");
+        layout.len = own.place.start;
+        layout
+    }
+
     /// Floats in all.
     pub(crate) fn len(&self) -> usize {
         self.len

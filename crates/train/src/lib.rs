@@ -1,4 +1,4 @@
-//! Trains exit heads for a frozen model.
+//! Trains exit heads for a frozen model, and whole models to leave early (`backbone`).
 //!
 //! An exit head (`selfspec_model::ExitHead`) is one small layer that predicts what the whole model will say, so that speculation has something to
 //! verify. Whatever it learns, the model's output stays as it is: a head decides about speed only.
@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod backbone;
 mod batches;
 mod checkpoint;
 mod corpus;
@@ -52,6 +53,10 @@ mod gradient_tests;
 #[cfg(test)]
 mod reference;
 
+pub use backbone::{
+    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, Reading,
+    Spans,
+};
 pub use corpus::{Corpus, Text};
 pub use error::TrainError;
 pub use file::Precision;

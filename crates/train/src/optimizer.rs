@@ -1,5 +1,7 @@
 //! AdamW (Loshchilov and Hutter 2019), with the gradient clipped by its norm.
 
+use std::ops::Range;
+
 use crate::layout::{Layout, Slot, Tensor};
 use crate::wide::{sum_of_squares, wide};
 
@@ -30,6 +32,11 @@ impl Rates {
         };
         layout.slots().iter().map(of).collect()
     }
+
+    /// Those of a matrix, or of a norm or a bias, at this learning rate.
+    pub(crate) fn plain(rate: f32, matrix: bool) -> Rates {
+        Rates { step: rate, decay: if matrix { rate * WEIGHT_DECAY } else { 0.0 } }
+    }
 }
 
 /// The optimizer's state. Shape of each: (value of the layout).
@@ -55,6 +62,19 @@ impl Optimizer {
         rates: &[Rates],
         threads: usize,
     ) -> f64 {
+        let places = layout.slots().iter().map(|slot| slot.place.clone());
+        let jobs: Vec<_> = places.zip(rates.iter().copied()).collect();
+        self.advance(&jobs, values, gradient, threads)
+    }
+
+    /// As [`Optimizer::step`], of neighbouring parts of all values, each with its rates.
+    pub(crate) fn advance(
+        &mut self,
+        parts: &[(Range<usize>, Rates)],
+        values: &mut [f32],
+        gradient: &[f32],
+        threads: usize,
+    ) -> f64 {
         let length = sum_of_squares(gradient).sqrt();
         if !length.is_finite() {
             return length;
@@ -63,19 +83,19 @@ impl Optimizer {
         let clip = if length > LONGEST { (LONGEST / length) as f32 } else { 1.0 };
         let correction = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
         let (first, root) = (correction(BETA1), (1.0 / correction(BETA2).sqrt()) as f32);
+        let (total, threads) = (values.len().max(1), threads.max(1));
         let mut jobs = Vec::new();
         let (mut values, mut mean, mut square) = (values, &mut self.mean[..], &mut self.square[..]);
-        for (slot, rates) in layout.slots().iter().zip(rates) {
+        for (place, rates) in parts {
             let rule = Rule { clip, rate: (f64::from(rates.step) / first) as f32, root, decay: rates.decay };
-            let len = slot.place.len();
+            let len = place.len();
             let (a, b, c);
             (a, values) = std::mem::take(&mut values).split_at_mut(len);
             (b, mean) = std::mem::take(&mut mean).split_at_mut(len);
             (c, square) = std::mem::take(&mut square).split_at_mut(len);
-            jobs.push((rule, a, b, c, &gradient[slot.place.clone()]));
+            jobs.push((rule, a, b, c, &gradient[place.clone()]));
         }
         // About equal shares: each thread takes the jobs whose middle lies in its part.
-        let (total, threads) = (layout.len().max(1), threads.max(1));
         std::thread::scope(|scope| {
             let mut from = 0;
             let mut shares: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();

@@ -19,6 +19,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// From 0 up to and without 1.
+    pub(crate) fn unit(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 24) as f32
+    }
+
     /// Below `n`, which is above 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
@@ -26,8 +31,7 @@ impl Random {
 
     /// `len` about normal values of standard deviation `std`: sums of uniforms, which need no function of the C library.
     pub(crate) fn normals(&mut self, len: usize, std: f32) -> Vec<f32> {
-        let mut unit = || (self.bits() >> 40) as f32 / (1u64 << 24) as f32;
-        let mut normal = || (0..12).map(|_| unit()).sum::<f32>() - 6.0;
+        let mut normal = || (0..12).map(|_| self.unit()).sum::<f32>() - 6.0;
         (0..len).map(|_| std * normal()).collect()
     }
 

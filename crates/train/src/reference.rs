@@ -101,7 +101,7 @@ impl Case {
     }
 
     /// The head at one position.
-    fn one(
+    pub(crate) fn one(
         &self,
         v: &[f64],
         position: usize,
@@ -191,7 +191,7 @@ impl Case {
 }
 
 /// What the head reads of the position before.
-enum Read {
+pub(crate) enum Read {
     Features(Vec<Vec<f64>>),
     Guess(Vec<f64>),
 }
@@ -208,16 +208,16 @@ fn plus(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
-fn times(w: &[f64], x: &[f64]) -> Vec<f64> {
+pub(crate) fn times(w: &[f64], x: &[f64]) -> Vec<f64> {
     w.chunks(x.len()).map(|row| dot(row, x)).collect()
 }
 
-fn norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
+pub(crate) fn norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
     let factor = 1.0 / (dot(x, x) / x.len() as f64 + eps).sqrt();
     x.iter().zip(weight).map(|(x, w)| x * factor * w).collect()
 }
 
-fn softmax(x: &[f64]) -> Vec<f64> {
+pub(crate) fn softmax(x: &[f64]) -> Vec<f64> {
     let top = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = x.iter().map(|x| (x - top).exp()).sum();
     x.iter().map(|x| (x - top).exp() / total).collect()

@@ -135,11 +135,11 @@ impl Trainer {
     }
 
     /// Starts from the values of a head's file and not from the model's last layer. The head must be what this one is to become, but may have
-    /// another vocabulary and be of another model of the same shape. Before the first step, and before [`Trainer::resume`].
+    /// another vocabulary and be of another model of the same shape. Before the first step, and before [`Trainer::resume`]. Gives its card.
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or holds a head of another design.
-    pub fn start_from(&mut self, path: &Path) -> Result<(), TrainError> {
+    pub fn start_from(&mut self, path: &Path) -> Result<ExitHeadCard, TrainError> {
         let (values, card) = file::read(path, &self.weights.layout)?;
         let HeadPlan { exit_layer, features, ffn_dim } = &self.options.head;
         if (card.exit_layer, &card.features, card.ffn_dim) != (*exit_layer, features, *ffn_dim) {
@@ -157,7 +157,7 @@ impl Trainer {
         self.identity += &format!(", from {hash:016x}");
         self.values = values;
         self.weights.set(&self.values, 1);
-        Ok(())
+        Ok(card)
     }
 
     /// Goes on from a checkpoint of the same training.

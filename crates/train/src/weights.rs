@@ -26,10 +26,17 @@ pub(crate) struct Weights {
 impl Weights {
     pub(crate) fn new(shape: Shape, values: &[f32]) -> Weights {
         let layout = Layout::new(&shape);
-        let packs = Matrix::ALL.iter().map(|_| Pack::default()).collect();
-        let mut weights = Weights { shape, layout, values: Vec::new(), packs };
+        let mut weights = Weights::empty(shape, layout);
         weights.set(values, 1);
         weights
+    }
+
+    /// Without values so far, which [`Weights::set`] gives.
+    pub(crate) fn empty(shape: Shape, layout: Layout) -> Weights {
+        let packs = Matrix::ALL.iter().map(|_| Pack::default()).collect();
+        // Zeros from the system take no memory until they are written, and those of matrices never are.
+        let values = vec![0.0; layout.len()];
+        Weights { shape, layout, values, packs }
     }
 
     /// Takes over new values, with `threads` threads.
@@ -39,7 +46,6 @@ impl Weights {
     pub(crate) fn set(&mut self, values: &[f32], threads: usize) {
         assert_eq!(values.len(), self.layout.len(), "one value for each of the layout");
         let layout = &self.layout;
-        self.values.resize(values.len(), 0.0);
         for slot in layout.slots().iter().filter(|slot| !slot.is_matrix()) {
             self.values[slot.place.clone()].copy_from_slice(&values[slot.place.clone()]);
         }
