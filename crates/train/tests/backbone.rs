@@ -48,6 +48,7 @@ fn options() -> BackboneOptions {
         exits: vec![1, 2],
         exit_weight: 0.5,
         curriculum: Curriculum::Rotate,
+        epochs: 3.0,
         steps: Some(9),
         batch_tokens: 500,
         schedule: Schedule { learning_rate: 3e-3, ..Schedule::default() },
@@ -228,7 +229,9 @@ fn what_is_written_is_the_model_that_was_trained() {
         let judged = BackboneTrainer::new(&model, &out, one, options(), 1).expect("sound").perplexities(false, 1);
         let engine = perplexity(&logits(model, &held_out[0]), &held_out[0]);
         let said = judged.full().perplexity;
-        assert!((engine / said - 1.0).abs() < 5e-3, "{name}: {engine} for {said}");
+        // The engine computes with activations of 8 bits where the matrices have 8.
+        let bound = if ty == TensorType::Q8_0 { 3e-2 } else { 5e-3 };
+        assert!((engine / said - 1.0).abs() < bound, "{name}: {engine} for {said}");
         let again = BackboneTrainer::new(&open(&out), &out, spans(open(&out).vocab()), options(), 1).expect("sound");
         assert_eq!(again.perplexities(false, 1), trainer.perplexities(true, 1), "{name}: judged as it was written");
     }

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
+/// Share of the steps, at the end, in which layer dropout falls to 0: what is trained last is the full pass.
+const FADE: f32 = 0.25;
+
 /// In which steps which exits count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Curriculum {
@@ -37,18 +40,19 @@ pub(crate) struct Term {
 }
 
 impl Course {
-    /// The probability that layer `l` of `n` is left out.
+    /// The probability that layer `l` of `n` is left out, before it falls.
     pub(crate) fn probability(&self, l: usize, n: usize) -> f32 {
         self.layer_dropout * l as f32 / (n.max(2) - 1) as f32
     }
 
-    /// Which of `n` layers run for the span at place `place` of the batch of step `step`. Shape: (layer).
-    pub(crate) fn runs(&self, step: usize, place: usize, n: usize) -> Vec<bool> {
+    /// Which of `n` layers run for the span at place `place` of the batch of step `step` of `steps`. Shape: (layer).
+    pub(crate) fn runs(&self, step: usize, steps: usize, place: usize, n: usize) -> Vec<bool> {
         if self.layer_dropout <= 0.0 {
             return vec![true; n];
         }
+        let left = (steps - step) as f32 / (FADE * steps as f32);
         let mut random = Random::new(self.seed, &format!("layers of step {step}, span {place}"));
-        (0..n).map(|l| random.unit() >= self.probability(l, n)).collect()
+        (0..n).map(|l| random.unit() >= self.probability(l, n) * left.min(1.0)).collect()
     }
 
     /// The losses of step `step` of `steps`, of a model of `n` layers; the last is that after all.
@@ -93,7 +97,7 @@ mod tests {
         let mut skipped = [0; 9];
         for step in 0..200 {
             for place in 0..10 {
-                for (count, runs) in skipped.iter_mut().zip(course.runs(step, place, 9)) {
+                for (count, runs) in skipped.iter_mut().zip(course.runs(step, 400, place, 9)) {
                     *count += usize::from(!runs);
                 }
             }
@@ -103,9 +107,11 @@ mod tests {
             let expected = 2000.0 * course.probability(l, 9);
             assert!((*count as f32 - expected).abs() < 0.2 * expected + 1.0, "layer {l}: {count} for {expected}");
         }
-        assert_eq!(course.runs(7, 1, 9), course.runs(7, 1, 9));
-        assert_eq!(Course { layer_dropout: 0.0, ..course.clone() }.runs(3, 0, 4), [true; 4]);
-        assert_eq!(course.runs(0, 0, 1), [true], "a model of one layer runs it");
+        assert_eq!(course.runs(7, 400, 1, 9), course.runs(7, 400, 1, 9));
+        let late = (0..1000).filter(|place| !course.runs(395, 400, *place, 9)[8]).count();
+        assert!((5..50).contains(&late), "{late} of 1000, where 400 would be without the end");
+        assert_eq!(Course { layer_dropout: 0.0, ..course.clone() }.runs(3, 9, 0, 4), [true; 4]);
+        assert_eq!(course.runs(0, 9, 0, 1), [true], "a model of one layer runs it");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::schedule::Schedule;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BackboneOptions {
     /// The probability with which the last layer is left out for a span, from 0 to 0.5; that of the others rises to it from 0 at the first.
+    /// In the last quarter of the steps all of them fall to 0.
     pub layer_dropout: f32,
     /// Numbers of layers after which an exit is trained and judged, ascending; at least 1, fewer than the model has.
     pub exits: Vec<usize>,

@@ -218,7 +218,7 @@ impl BackboneTrainer {
         let course = self.options.course();
         let terms = course.terms(self.step, steps, n);
         let spans = self.batches.get(self.step).to_vec();
-        let runs: Vec<Vec<bool>> = (0..spans.len()).map(|place| course.runs(self.step, place, n)).collect();
+        let runs: Vec<Vec<bool>> = (0..spans.len()).map(|place| course.runs(self.step, steps, place, n)).collect();
         let left_out = runs.iter().flatten().filter(|runs| !**runs).count() as f64 / (spans.len() * n).max(1) as f64;
         let count: usize = spans.iter().map(|i| self.spans.train[*i].len() - 1).sum();
         let sums = self.gradient(&spans, &runs, &terms, count, threads);
