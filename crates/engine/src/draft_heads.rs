@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use selfspec_kernels::Team;
-use selfspec_model::{DraftHeads, DraftVocab, ExitHead, Model, TokenId};
+use selfspec_model::{DraftHeads, DraftVocab, ExitHead, ExitHeadCard, Model, TokenId};
 
 use crate::error::EngineError;
 use crate::tuning::Tuning;
 
-/// Exit heads that are part of this program, by the fingerprint of their model.
-const BUILT_IN: &[(&str, &[u8])] = &[];
+/// Exit heads that are part of this program: files, each of which says for which model it is. `heads/README.md` tells how they were made.
+const BUILT_IN: &[&[u8]] = &[include_bytes!("../heads/smollm2-135m.safetensors")];
 
 /// Which exit head a model is loaded with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,8 +67,9 @@ impl DraftSetup {
         let exit = match &self.exit_head {
             ExitHeadSource::Off => None,
             ExitHeadSource::BuiltIn => {
-                let found = BUILT_IN.iter().find(|(of, _)| *of == fingerprint);
-                found.map(|(_, bytes)| read(Path::new("the built-in exit head"), bytes)).transpose()?
+                let of_model = |bytes: &&&[u8]| ExitHeadCard::read(bytes).is_ok_and(|c| c.model_fingerprint == fingerprint);
+                let found = BUILT_IN.iter().find(of_model);
+                found.map(|bytes| read(Path::new("the built-in exit head"), bytes)).transpose()?
             }
             ExitHeadSource::File(path) => {
                 let bytes = std::fs::read(path).map_err(|source| EngineError::Io { path: path.clone(), source })?;
@@ -84,5 +85,19 @@ impl DraftSetup {
             }
         };
         Ok(DraftHeads { vocab, exit })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_that_are_built_in_are_small_and_say_for_which_model_they_are() {
+        for bytes in BUILT_IN {
+            let card = ExitHeadCard::read(bytes).expect("a head's file");
+            assert!(bytes.len() <= 8_000_000 && !card.model_fingerprint.is_empty() && card.vocab > 1000, "{card:?}");
+            assert!(card.mean_acceptance().is_some_and(|a| a > 0.3) && card.command.contains("train head"), "{card:?}");
+        }
     }
 }

@@ -39,9 +39,22 @@ const UNDER_WAY: usize = 64;
 const SAY: Duration = Duration::from_secs(30);
 
 /// The answers in `path`, and those of `jobs` that are not in it yet, which are generated and appended. Jobs that leave no room in the context
-/// are left out.
+/// have an empty answer.
+///
+/// # Errors
+/// The file holds answers to other prompts, cannot be read or written, or the engine fails.
 pub(crate) fn generate(engine: &Engine, what: &str, jobs: &[Job], path: &Path, ui: &Ui) -> anyhow::Result<Vec<Answer>> {
     let mut answers = read(path)?;
+    for (line, (answer, job)) in answers.iter().zip(jobs).enumerate() {
+        anyhow::ensure!(
+            engine.encode(&job.prompt)? == answer.prompt,
+            "{}, line {}: an answer to another prompt than the {}. one now. Files, limits or their order have changed: delete it, or name \
+             another working folder",
+            path.display(),
+            line + 1,
+            line + 1
+        );
+    }
     if answers.len() >= jobs.len() {
         answers.truncate(jobs.len());
         return Ok(answers);

@@ -71,8 +71,10 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
 
     let options = train_options(args, plan);
     let mut trainer = Trainer::new(loaded.model().clone(), corpus, cache, ids, options)?;
+    let mut before = String::new();
     if let Some(head) = &args.training.from {
-        trainer.start_from(head)?;
+        let card = trainer.start_from(head)?;
+        before = format!("; before that, {}", card.data);
     }
     let checkpoint = work.join("checkpoint");
     if checkpoint.exists() {
@@ -86,8 +88,8 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
         model_fingerprint: loaded.fingerprint().to_owned(),
         coverage: covered,
         acceptance: judgement.domains.iter().map(|(domain, a)| (domain.clone(), a.greedy.clone())).collect(),
-        data: format!("{answered} tokens of the model's own answers to {}", sources(&args.data)),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        data: format!("{answered} tokens of the model's own answers to {}{before}", sources(&args.data)),
+        command: std::iter::once("selfspec".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
         ..ExitHeadCard::default()
     };
     let precision = if args.head.bf16 { Precision::Bf16 } else { Precision::Q8_0 };

@@ -15,7 +15,13 @@ fn real_model_answers_alike_with_and_without_speculation() {
     let Some(model) = real_model() else { return };
     let base = ["run", &model, "-p", "Explain how a bicycle stays upright", "-n", "48", "--json"];
     let plain = ran(&[&base[..], &["--spec", "off"]].concat()).json();
-    for flags in [&["--exit-layer", "24", "--spec-always"][..], &["--spec", "prompt-lookup"], &["--spec", "auto"]] {
+    let kinds = [
+        &["--exit-layer", "24", "--spec-always"][..],
+        &["--spec", "prompt-lookup"],
+        &["--spec", "auto"],
+        &["--spec", "exit-head", "--spec-always", "--draft-len", "5"],
+    ];
+    for flags in kinds {
         let json = ran(&[&base[..], flags].concat()).json();
         assert_eq!(json["token_ids"], plain["token_ids"], "{flags:?}");
     }
@@ -30,6 +36,22 @@ fn real_model_is_verified() {
     let json = proof.json();
     assert_eq!(json["ok"], true, "{json}");
     assert!(keys(&json).contains(&"accepted_lengths"));
+}
+
+/// The head that comes with the program drafts what the model says, at a temperature as well.
+#[test]
+fn real_model_is_drafted_for_by_the_head_that_comes_with_the_program() {
+    let Some(model) = real_model() else { return };
+    let base = ["run", &model, "--spec", "exit-head", "--spec-always", "--json", "--seed", "5", "-n", "128"];
+    for temperature in ["0", "0.8"] {
+        let prompt = "Write a Python function that adds up a list of numbers, and explain it.";
+        let json = ran(&[&base[..], &["--temp", temperature, "-p", prompt]].concat()).json();
+        let (tokens, rounds) = (json["usage"]["completion_tokens"].as_f64(), json["timings"]["rounds"].as_f64());
+        let a_round = tokens.zip(rounds).map(|(tokens, rounds)| tokens / rounds);
+        assert!(a_round.is_some_and(|tokens| tokens > 1.4), "{json}");
+    }
+    let off = ran(&["run", &model, "--exit-head", "off", "--spec", "exit-head", "-p", "x"]);
+    assert_ne!(off.code, Some(0), "there is none then");
 }
 
 #[test]
