@@ -1,5 +1,6 @@
 //! The command line: flags as plain data. What they mean together is decided in `request` and in the subcommands.
 
+mod doctor;
 pub(crate) mod parse;
 
 use std::ops::Range;
@@ -8,6 +9,8 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, ExitHeadSource, Isa, KvType};
+
+pub(crate) use doctor::{DoctorArgs, Plant};
 
 const SAMPLING: &str = "Sampling (changes the output)";
 const SPECULATION: &str = "Speculation (never changes the output of greedy or seeded runs)";
@@ -76,6 +79,8 @@ pub(crate) enum Command {
     Bench(BenchCommand),
     /// Find out on your prompts how a model drafts best on this machine, and have later runs do so
     Tune(TuneArgs),
+    /// Find out why speculation is slow or output wrong with a model, on this machine and your prompts
+    Doctor(DoctorArgs),
     /// Train what drafts for a model: nothing of the model's own output changes
     #[command(subcommand)]
     Train(TrainCommand),

@@ -10,6 +10,7 @@ mod bench;
 mod chat;
 mod command_line;
 mod completions;
+mod doctor;
 mod failure;
 mod ls;
 mod model;
@@ -57,6 +58,7 @@ fn dispatch(command: &Command, ui: &Ui) -> anyhow::Result<()> {
         Command::Verify(args) => verify::run(args, ui),
         Command::Bench(args) => bench::run(args, ui),
         Command::Tune(args) => tune::run(args, ui),
+        Command::Doctor(args) => doctor::run(args, ui),
         Command::Train(args) => train::run(args, ui),
         Command::Tokenize(args) => tokenize::run(args, ui),
         Command::Completions(args) => completions::run(args),

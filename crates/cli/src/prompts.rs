@@ -87,7 +87,8 @@ pub(crate) fn one_of_each(prompts: Vec<Case>) -> Vec<Case> {
     kept
 }
 
-fn parse(bytes: &[u8], name: &str) -> anyhow::Result<Vec<Case>> {
+/// The prompts in the text of a file; `name` stands in errors.
+pub(crate) fn parse(bytes: &[u8], name: &str) -> anyhow::Result<Vec<Case>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes); // a byte order mark
     let mut cases = Vec::new();
     for (i, line) in bytes.split(|b| *b == b'\n').enumerate() {

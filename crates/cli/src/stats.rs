@@ -179,7 +179,8 @@ mod tests {
         assert_eq!(brief(layers, 100), format!("{short}, expected acceptance 0.50 after 1 judged draft"));
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
-        let stats = SpecStats { off_reason: Some(layers.to_owned()), ..SpecStats::default() };
+        let mut stats = SpecStats::default();
+        stats.off_reason = Some(layers.to_owned());
         let line = speculation_line(&SpeculationParams::default(), &stats);
         assert!(line.ends_with("judged draft") && line.len() <= LINE && line.matches("off").count() == 1, "{line}");
     }

@@ -61,8 +61,8 @@ pub use tuning::{TunedDrafter, Tuning};
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
-    Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, LayerPlan, Model, Part,
-    PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, Fault as BackendFault,
+    LayerPlan, Model, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
 };
 pub use selfspec_spec::exactness;
 pub use selfspec_spec::{

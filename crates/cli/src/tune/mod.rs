@@ -8,7 +8,7 @@
 mod candidate;
 mod costs;
 mod page;
-mod sweep;
+pub(crate) mod sweep;
 mod table;
 mod vocab;
 
@@ -130,6 +130,8 @@ fn conclude(
             Some(selfspec_engine::ExitHeadSource::File(file)) => Some(std::path::absolute(file)?),
             _ => None,
         },
+        acceptance: best.map(|(i, _)| findings.acceptance[*i].places_by_category()).unwrap_or_default(),
+        c: best.filter(|(i, _)| findings.candidates[*i].path.is_some()).map(|(i, _)| findings.costs[0].c[*i]),
         drafter,
     };
     output::print(&table::text(args, findings, &tuning))?;

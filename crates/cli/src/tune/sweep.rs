@@ -1,6 +1,6 @@
 //! What runs on the prompts: plain answers, acceptance of every way to draft, and the speed of the best ones.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use selfspec_engine::{
     Engine, Generation, PositionStats, Request, SamplingParams, SpecStats, SpeculationParams, Summary, TokenId,
@@ -17,6 +17,8 @@ use crate::stats::tokens_per_second;
 
 /// Tokens drafted a round while acceptance is measured.
 pub(crate) const DRAFT_LEN: usize = 4;
+/// Judged drafts that make a share of accepted ones.
+pub(crate) const ENOUGH: u64 = 20;
 /// Prompts on which the best ways are run against plain decoding.
 const PAIRED: usize = 24;
 /// Requests under way at a time.
@@ -26,16 +28,26 @@ const UNDER_WAY: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Acceptance {
     pub(crate) stats: SpecStats,
+    pub(crate) by_category: BTreeMap<String, SpecStats>,
 }
 
 impl Acceptance {
     /// Acceptance at a place of the round, given that the drafts before it were accepted; further back as at the last place that was measured.
     pub(crate) fn at(&self, place: usize) -> f64 {
-        let measured = |p: &&PositionStats| p.judged >= 20;
-        let places: Vec<f64> =
-            self.stats.by_position.iter().take_while(measured).map(|p| p.accepted as f64 / p.judged as f64).collect();
+        let places = places(&self.stats);
         places.get(place).or(places.last()).copied().unwrap_or(0.0)
     }
+
+    /// Acceptance at each place by category of prompts.
+    pub(crate) fn places_by_category(&self) -> BTreeMap<String, Vec<f64>> {
+        self.by_category.iter().map(|(category, stats)| (category.clone(), places(stats))).collect()
+    }
+}
+
+/// Acceptance at each place of the round, given that the drafts before it were accepted, as far as enough drafts were judged.
+pub(crate) fn places(stats: &SpecStats) -> Vec<f64> {
+    let measured = |p: &&PositionStats| p.judged >= ENOUGH;
+    stats.by_position.iter().take_while(measured).map(|p| p.accepted as f64 / p.judged as f64).collect()
 }
 
 /// What came of running a candidate against plain decoding.
@@ -108,8 +120,10 @@ pub(crate) fn acceptance(
     let mut all = Vec::new();
     for candidate in candidates {
         let mut acceptance = Acceptance::default();
-        for summary in run_all(engine, prompts, style, args, &candidate.always(DRAFT_LEN), &steps)? {
+        let summaries = run_all(engine, prompts, style, args, &candidate.always(DRAFT_LEN), &steps)?;
+        for (case, summary) in prompts.iter().zip(summaries) {
             acceptance.stats.merge(&summary.stats);
+            acceptance.by_category.entry(case.category.clone()).or_default().merge(&summary.stats);
         }
         ui.detail(&format!("{}: first draft accepted {:.2}", candidate.name, acceptance.at(0)));
         all.push(acceptance);

@@ -33,6 +33,7 @@ fn every_other_subcommand() {
         "train",
         "train head",
         "tune",
+        "doctor",
         "tokenize",
         "completions",
     ] {

@@ -1,0 +1,390 @@
+//! What a draft and a verification cost here, against what is believed of them, and the speed-up that this promises against the one that is had.
+
+use selfspec_engine::{DraftLen, DraftPath, Engine, MeasureOptions, Request, SpeculationParams, Summary};
+use serde_json::json;
+
+use super::check::{Check, Finding};
+use super::outputs::Fared;
+use super::subject::Subject;
+use crate::bench::speculation::median;
+use crate::output::Ui;
+use crate::progress::Steps;
+use crate::prompts::Case;
+use crate::request::Style;
+use crate::stats::tokens_per_second;
+
+/// Longest draft that is considered.
+const LONGEST: usize = 8;
+/// Positions beyond the context that a measurement takes.
+pub(crate) const ROWS: usize = LONGEST + 1;
+/// Repetitions of a measurement: as many as the engine's cost model remembers of a kind of step, so that both are medians of the same times.
+const REPETITIONS: usize = 9;
+/// Measurements at the first context, apart in time.
+pub(crate) const TIMES: usize = 3;
+/// c here over c as it is believed from which on it is underestimated: half way between right and half of it. The engine's cost model and the
+/// clock see the same steps, a tuning saw others.
+const UNDER: f64 = std::f64::consts::SQRT_2;
+/// Prompts on which speed is measured, and how often.
+const PAIRED: usize = 8;
+const ROUNDS: usize = 2;
+/// Speed-up below which speculation hardly pays, and acceptance below which that is no wonder.
+const HARDLY: f64 = 1.1;
+const PAYS: f64 = 1.02;
+const LOW: f64 = 0.65;
+/// Share of the predicted speed-up that is had where nothing else costs much.
+const HAD: f64 = 0.9;
+
+/// Costs at one context, over a plain step.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Costs {
+    pub(crate) context: usize,
+    /// c of each measurement; empty where nothing runs to draft.
+    c: Vec<f64>,
+    /// What the engine's cost model made of the same steps.
+    believed: Vec<f64>,
+    b: Vec<f64>, // (m - 1)
+    plain_ms: f64,
+}
+
+impl Costs {
+    /// Times passes and draft steps after `context` positions.
+    pub(crate) fn measure(
+        engine: &Engine,
+        path: Option<&DraftPath>,
+        context: usize,
+        times: usize,
+    ) -> anyhow::Result<Costs> {
+        let options = MeasureOptions {
+            context,
+            rows: (1..=ROWS).collect(),
+            paths: path.into_iter().cloned().collect(),
+            repetitions: REPETITIONS,
+            prefill: 0,
+            ..MeasureOptions::default()
+        };
+        let (mut c, mut believed, mut b, mut plain) = (Vec::new(), Vec::new(), vec![Vec::new(); ROWS], Vec::new());
+        for _ in 0..times {
+            let measured = engine.measure(&options)?;
+            c.extend(path.and_then(|path| measured.c(path)));
+            believed.extend(path.and_then(|path| measured.believed_c(path)));
+            plain.extend(measured.plain_s());
+            b.iter_mut().zip(1..).for_each(|(b, m)| b.extend(measured.b(m)));
+        }
+        let b = b.iter_mut().map(|b| median(b).max(1.0)).collect();
+        Ok(Costs { context, c, believed, b, plain_ms: median(&mut plain) * 1e3 })
+    }
+
+    /// c here: 0 of drafts that are copied.
+    fn c(&self) -> f64 {
+        median(&mut self.c.clone())
+    }
+
+    /// The speed-up that rounds of `k` drafts promise at a cost of `c` each: tokens a round over its cost.
+    fn speedup(&self, c: f64, k: usize, accepted: &dyn Fn(usize) -> f64) -> f64 {
+        let (mut tokens, mut reached) = (1.0, 1.0);
+        for place in 0..k {
+            reached *= accepted(place);
+            tokens += reached;
+        }
+        tokens / (c * k as f64 + self.b[k])
+    }
+
+    /// The draft length that promises most, and what it promises.
+    fn best(&self, c: f64, accepted: &dyn Fn(usize) -> f64) -> (usize, f64) {
+        let all = (1..=LONGEST).map(|k| (k, self.speedup(c, k, accepted)));
+        all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, 0.0))
+    }
+
+    fn words(&self, accepted: &dyn Fn(usize) -> f64) -> String {
+        let (c, (k, gain)) = (self.c(), self.best(self.c(), accepted));
+        format!(
+            "after {} positions c is {c:.2}, b(2) {:.2}, b(5) {:.2}: k = {k} promises {gain:.2}",
+            self.context, self.b[1], self.b[4]
+        )
+    }
+}
+
+/// A c that something goes by.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Believed {
+    pub(crate) by: &'static str,
+    /// Beside each measurement.
+    pub(crate) c: Vec<f64>,
+}
+
+/// Whether c is underestimated: by every measurement, so that one on a busy moment says nothing.
+fn underestimated(measured: &[f64], believed: &[f64]) -> bool {
+    !measured.is_empty()
+        && measured.len() == believed.len()
+        && measured.iter().zip(believed).all(|(measured, believed)| *measured > believed * UNDER)
+}
+
+/// Compares c as it is measured here with c as the engine's cost model and the tuning have it.
+pub(crate) fn cost_of_a_draft(costs: &Costs, tuned_c: Option<f64>, fared: &Fared) -> Check {
+    const NAME: &str = "cost of a draft";
+    if costs.c.is_empty() {
+        return Check::open(NAME, "drafts are copied, which costs nothing");
+    }
+    let engine = Believed { by: "the engine's cost model", c: costs.believed.clone() };
+    let tuning = tuned_c.map(|c| Believed { by: "the tuning", c: vec![c; costs.c.len()] });
+    let all: Vec<Believed> = std::iter::once(engine).chain(tuning).collect();
+    judge_cost(NAME, costs, &all, &|place| fared.at(place))
+}
+
+fn judge_cost(name: &'static str, costs: &Costs, believed: &[Believed], accepted: &dyn Fn(usize) -> f64) -> Check {
+    let c = costs.c();
+    let of = |b: &Believed| median(&mut b.c.clone());
+    let beliefs: Vec<String> = believed.iter().map(|b| format!("{} has {:.2}", b.by, of(b))).collect();
+    let (k, gain) = costs.best(c, accepted);
+    let check = match believed.iter().find(|b| underestimated(&costs.c, &b.c)) {
+        None => Check::fine(name, format!("c is {c:.2} after {} positions; {}", costs.context, beliefs.join(", "))),
+        Some(wrong) => {
+            let (believed_k, promised) = costs.best(of(wrong), accepted);
+            Check::fault(
+                name,
+                Finding {
+                    cause: "cost",
+                    symptom: "speed-up is below the prediction although acceptance is fine".to_owned(),
+                    words: format!(
+                        "c is underestimated: {} has {:.2}, and a draft step costs {c:.2} plain steps here ({:.2} ms); so k = {believed_k} seems to give \
+                         {promised:.2}, and by what is measured it gives {:.2}, the best k = {k} {gain:.2}",
+                        wrong.by,
+                        of(wrong),
+                        c * costs.plain_ms,
+                        costs.speedup(c, believed_k, accepted)
+                    ),
+                    remedy: "measure c here and choose k anew: `selfspec tune`".to_owned(),
+                },
+            )
+        }
+    };
+    check
+        .with("c", json!(c))
+        .with("c_measured", json!(costs.c))
+        .with("c_believed", believed.iter().map(|b| json!({"by": b.by, "c": of(b)})).collect::<Vec<_>>())
+        .with("plain_ms", json!(costs.plain_ms))
+}
+
+/// Speeds of the same prompts, run by turns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Speed {
+    k: usize,
+    /// By the formula, with the tokens a round that came of it.
+    predicted: f64,
+    /// Median of the ratios to plain decoding.
+    measured: f64,
+    /// The same of what a run does that is told nothing else.
+    in_use: f64,
+    tokens_a_round: f64,
+}
+
+/// Runs prompts plainly, with the draft length that promises most, and as they are in use.
+pub(crate) fn speed(
+    engine: &Engine,
+    subject: &Subject,
+    costs: &Costs,
+    fared: &Fared,
+    prompts: &[Case],
+    (style, max_tokens): (Style, usize),
+    ui: &Ui,
+) -> anyhow::Result<Speed> {
+    let k = costs.best(costs.c(), &|place| fared.at(place)).0;
+    let fixed = SpeculationParams { draft_len: DraftLen::Fixed(k), ..subject.always(k) };
+    let stride = prompts.len().div_ceil(PAIRED).max(1);
+    let chosen: Vec<&Case> = prompts.iter().step_by(stride).collect();
+    let steps = Steps::new(ui, "measuring speed", (3 * ROUNDS * chosen.len()) as u64);
+    let run = |case: &Case, speculation: &SpeculationParams| -> anyhow::Result<Summary> {
+        let mut request = Request::new(case.prompt(style));
+        request.max_tokens = Some(max_tokens);
+        request.speculation = speculation.clone();
+        let summary = engine.submit(request)?.wait()?;
+        steps.step();
+        Ok(summary)
+    };
+    let (mut always, mut in_use, mut tokens, mut rounds) = (Vec::new(), Vec::new(), 0, 0);
+    for _ in 0..ROUNDS {
+        for case in &chosen {
+            let plain = tokens_per_second(&run(case, &SpeculationParams::off())?);
+            let drafted = run(case, &fixed)?;
+            let used = tokens_per_second(&run(case, &subject.in_use)?);
+            // The pass of the prompt gives a token and is no round.
+            tokens += drafted.completion_tokens.saturating_sub(1);
+            rounds += drafted.stats.rounds.saturating_sub(1);
+            if plain > 0.0 {
+                always.push(tokens_per_second(&drafted) / plain);
+                in_use.push(used / plain);
+            }
+        }
+    }
+    let tokens_a_round = tokens as f64 / rounds.max(1) as f64;
+    let predicted = tokens_a_round / (costs.c() * k as f64 + costs.b[k]);
+    Ok(Speed { k, predicted, measured: median(&mut always), in_use: median(&mut in_use), tokens_a_round })
+}
+
+/// What becomes of the speed, and why.
+pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Check {
+    const NAME: &str = "speed-up";
+    let acceptance = fared.all.acceptance().unwrap_or(0.0);
+    let Speed { k, predicted, measured, in_use, tokens_a_round } = *speed;
+    let words = format!(
+        "k = {k} gives {measured:.2} (predicted {predicted:.2}, {tokens_a_round:.2} tokens a round, acceptance {acceptance:.2}); a run that is told \
+         nothing else gives {in_use:.2}"
+    );
+    let copies = subject.path.is_none();
+    let check = if measured == 0.0 {
+        Check::open(NAME, "answers of one token have no speed: longer ones (-n) do")
+    } else if measured < HARDLY && acceptance < LOW {
+        let pays = if in_use < PAYS && measured < PAYS { "; nothing pays here: do not speculate" } else { "" };
+        Check::note(
+            NAME,
+            Finding {
+                cause: "acceptance",
+                symptom: "speed-up is below 1.1".to_owned(),
+                words: format!("acceptance is low: {words}{pays}"),
+                remedy: "choose the exit again on prompts like these (`selfspec tune --prompts FILE`), or train for them (`selfspec train head --prompts FILE`)"
+                    .to_owned(),
+            },
+        )
+    } else if measured < HAD * predicted && !copies {
+        Check::note(
+            NAME,
+            Finding {
+                cause: "overhead",
+                symptom: "speed-up is below the prediction although acceptance is fine".to_owned(),
+                words: format!("rounds cost more than their passes: {words}"),
+                remedy: "see that the machine is idle and run it again; steps of well under a millisecond have a share of overhead that no k removes"
+                    .to_owned(),
+            },
+        )
+    } else {
+        Check::fine(NAME, words)
+    };
+    let figures =
+        [("measured", measured), ("predicted", predicted), ("in_use", in_use), ("tokens_a_round", tokens_a_round)];
+    let check = figures.into_iter().fold(check, |check, (key, value)| check.with(key, json!(value)));
+    check.with("draft_len", k).with("draft_acceptance", json!(acceptance))
+}
+
+/// What is left of the gain at long contexts.
+pub(crate) fn long_context(costs: &[Costs], fared: &Fared) -> Check {
+    const NAME: &str = "long context";
+    let accepted = |place: usize| fared.at(place);
+    let words: Vec<String> = costs.iter().map(|c| c.words(&accepted)).collect();
+    let best = |c: &Costs| c.best(c.c(), &accepted);
+    // Where one draft is best and promises as much as more did before, nothing is gone.
+    let gone = |c: &Costs, before: f64| best(c).1 < 1.0 || (best(c).0 < 2 && best(c).1 < before);
+    let worth = |first: &Costs| best(first).0 > 1 || best(first).1 >= PAYS;
+    let start = costs.first().map_or(0.0, |first| best(first).1);
+    let check = match (costs, costs.iter().skip(1).find(|c| gone(c, start))) {
+        ([] | [_], _) => Check::open(NAME, "the model's context has room for one of --contexts only"),
+        ([first, ..], Some(at)) if worth(first) => {
+            let (k, gain) = best(at);
+            let (state, off) =
+                if gain < 1.0 { ("nothing pays", "off there") } else { ("the best k is 1", "k = 1, or off, there") };
+            Check::note(
+                NAME,
+                Finding {
+                    cause: "long-context",
+                    symptom: "the gain is gone at long contexts".to_owned(),
+                    words: format!(
+                        "attention's share of c grows: {}; from {} positions on {state}",
+                        words.join("; "),
+                        at.context
+                    ),
+                    remedy: format!(
+                        "{off}: a run that is told nothing else does so by itself (k = {k}, predicted {gain:.2})"
+                    ),
+                },
+            )
+        }
+        _ => Check::fine(NAME, words.join("; ")),
+    };
+    let figures = costs
+        .iter()
+        .map(|c| json!({"context": c.context, "c": c.c(), "b": c.b, "best_k": best(c).0, "predicted": best(c).1}));
+    check.with("contexts", figures.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use selfspec_engine::{DrafterChoice, SpecStats};
+
+    use super::*;
+    use crate::doctor::check::Verdict;
+
+    fn costs(context: usize, c: f64) -> Costs {
+        Costs { context, c: vec![c; 3], believed: vec![c; 3], b: vec![1.0; ROWS], plain_ms: 10.0 }
+    }
+
+    fn fared(accepted: u64) -> Fared {
+        let mut all = SpecStats::default();
+        (all.accepted, all.rejected) = (accepted, 100 - accepted);
+        (all.by_position[0].accepted, all.by_position[0].judged) = (accepted, 100);
+        Fared { all, ..Fared::default() }
+    }
+
+    #[test]
+    fn a_c_that_is_believed_to_be_half_is_found_and_a_true_one_is_not() {
+        let of = |believed: &[f64]| {
+            let believed = [Believed { by: "the engine's cost model", c: believed.to_vec() }];
+            let check = judge_cost("cost of a draft", &costs(256, 0.4), &believed, &|_| 0.8);
+            (check.verdict, check.words)
+        };
+        assert_eq!(of(&[0.4, 0.4, 0.4]).0, Verdict::Fine);
+        assert_eq!(of(&[0.35, 0.5, 0.33]).0, Verdict::Fine);
+        assert_eq!(of(&[0.2, 0.2, 0.38]).0, Verdict::Fine, "one measurement of three is no proof");
+        let (verdict, words) = of(&[0.2, 0.2, 0.2]);
+        assert_eq!(verdict, Verdict::Fault);
+        assert!(
+            words.contains("the engine's cost model has 0.20, and a draft step costs 0.40 plain steps here (4.00 ms)"),
+            "{words}"
+        );
+        assert!(
+            words.contains("k = 4 seems to give 1.87, and by what is measured it gives 1.29, the best k = 2 1.36"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_tuning_of_another_day_is_compared_too() {
+        let check = |tuned| cost_of_a_draft(&costs(256, 0.4), tuned, &fared(80));
+        assert_eq!((check(None).verdict, check(Some(0.38)).verdict), (Verdict::Fine, Verdict::Fine));
+        let check = check(Some(0.2));
+        assert!(check.verdict == Verdict::Fault && check.words.contains("the tuning has 0.20"), "{check:?}");
+        assert_eq!(
+            cost_of_a_draft(&Costs { c: Vec::new(), ..costs(256, 0.0) }, None, &fared(80)).verdict,
+            Verdict::Open
+        );
+    }
+
+    #[test]
+    fn a_slow_run_has_a_reason() {
+        let subject = |path| Subject { choice: DrafterChoice::Auto, path, in_use: SpeculationParams::default() };
+        let path = DraftPath { plan: selfspec_engine::LayerPlan::full(2), readout: selfspec_engine::Readout::Head };
+        let of = |measured, predicted, accepted| {
+            let speed = Speed { k: 2, predicted, measured, in_use: measured, tokens_a_round: 1.5 };
+            let check = judge_speed(&speed, &subject(Some(path.clone())), &fared(accepted));
+            (check.verdict, check.finding.map(|f| (f.cause, f.words.contains("do not speculate"))))
+        };
+        assert_eq!(of(1.4, 1.45, 80), (Verdict::Fine, None));
+        assert_eq!(of(1.05, 1.05, 40), (Verdict::Note, Some(("acceptance", false))));
+        assert_eq!(of(0.9, 0.95, 40), (Verdict::Note, Some(("acceptance", true))));
+        assert_eq!(of(1.2, 1.5, 80), (Verdict::Note, Some(("overhead", false))));
+        assert_eq!(of(0.0, 1.5, 80), (Verdict::Open, None));
+    }
+
+    #[test]
+    fn a_gain_that_attention_eats_is_told_with_the_context_where_it_ends() {
+        let of = |long| {
+            let check = long_context(&[costs(256, 0.2), costs(4096, long)], &fared(70));
+            (check.verdict, check.words)
+        };
+        assert_eq!(of(0.25).0, Verdict::Fine);
+        let (verdict, words) = of(0.65);
+        assert!(verdict == Verdict::Note && words.ends_with("from 4096 positions on the best k is 1"), "{words}");
+        assert!(of(0.8).1.ends_with("from 4096 positions on nothing pays"));
+        let never = long_context(&[costs(256, 0.9), costs(4096, 0.9)], &fared(30));
+        assert_eq!(never.verdict, Verdict::Fine, "that is not for the context");
+        assert_eq!(long_context(&[costs(256, 0.2)], &fared(70)).verdict, Verdict::Open);
+    }
+}
