@@ -1,6 +1,7 @@
 //! The command line: flags as plain data. What they mean together is decided in `request` and in the subcommands.
 
 mod doctor;
+pub(crate) mod layer_skip;
 pub(crate) mod parse;
 
 use std::ops::Range;
@@ -81,7 +82,7 @@ pub(crate) enum Command {
     Tune(TuneArgs),
     /// Find out why speculation is slow or output wrong with a model, on this machine and your prompts
     Doctor(DoctorArgs),
-    /// Train what drafts for a model: nothing of the model's own output changes
+    /// Train what drafts for a model, or a model to draft for itself
     #[command(subcommand)]
     Train(TrainCommand),
     /// Show the tokens of a text
@@ -557,6 +558,8 @@ pub(crate) struct TuneArgs {
 pub(crate) enum TrainCommand {
     /// Train an exit head, a small layer that predicts what the model will say, on the model's own answers
     Head(TrainHeadArgs),
+    /// Train the whole model on text so that its first layers alone can draft: layer dropout and early-exit losses
+    LayerSkip(Box<layer_skip::TrainLayerSkipArgs>),
 }
 
 #[derive(Debug, Args)]

@@ -45,6 +45,19 @@ pub(crate) fn zero_to_one(s: &str) -> Result<f32, String> {
     number(s, |v| (0.0..=1.0).contains(&v), "a number from 0 to 1")
 }
 
+pub(crate) fn zero_to_half(s: &str) -> Result<f32, String> {
+    number(s, |v| (0.0..=0.5).contains(&v), "a number from 0 to 0.5")
+}
+
+pub(crate) fn zero_or_above(s: &str) -> Result<f32, String> {
+    number(s, |v| v >= 0.0, "a number, 0 or above")
+}
+
+/// A share in percent, with or without the sign.
+pub(crate) fn percent(s: &str) -> Result<f32, String> {
+    number(s.trim().trim_end_matches('%'), |v| v >= 0.0, "a number of percent, 0 or above")
+}
+
 pub(crate) fn above_zero(s: &str) -> Result<f32, String> {
     number(s, |v| v > 0.0, "a number above 0")
 }

@@ -32,6 +32,7 @@ fn every_other_subcommand() {
         "bench table",
         "train",
         "train head",
+        "train layer-skip",
         "tune",
         "doctor",
         "tokenize",

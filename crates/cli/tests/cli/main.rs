@@ -4,6 +4,7 @@ mod bench;
 mod doctor;
 mod errors;
 mod help;
+mod layer_skip;
 mod models;
 mod real_model;
 mod run;
