@@ -11,7 +11,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, ExitHeadSource, Isa, KvType};
 
-pub(crate) use doctor::{DoctorArgs, Plant};
+pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
 
 const SAMPLING: &str = "Sampling (changes the output)";
 const SPECULATION: &str = "Speculation (never changes the output of greedy or seeded runs)";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 
-use super::{ComputeArgs, ModelArg, RecordFormat, parse};
+use super::{ComputeArgs, ModelArg, parse};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -21,7 +21,7 @@ pub(crate) struct DoctorArgs {
         value_name = "FORMAT",
         hide_env = true
     )]
-    pub(crate) output: RecordFormat,
+    pub(crate) output: DoctorFormat,
     /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
     #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
     pub(crate) prompts: Option<PathBuf>,
@@ -44,6 +44,14 @@ pub(crate) struct DoctorArgs {
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DoctorFormat {
+    /// Markdown: a line a check, then what was found
+    Md,
+    /// One JSON object
+    Json,
 }
 
 /// A fault that is planted.

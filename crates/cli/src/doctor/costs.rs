@@ -234,7 +234,13 @@ pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Ch
     let check = if measured == 0.0 {
         Check::open(NAME, "answers of one token have no speed: longer ones (-n) do")
     } else if measured < HARDLY && acceptance < LOW {
-        let pays = if in_use < PAYS && measured < PAYS { "; nothing pays here: do not speculate" } else { "" };
+        let pays = match (predicted < PAYS && measured < PAYS, in_use < PAYS) {
+            (true, true) => "; nothing pays here: do not speculate".to_owned(),
+            (true, false) => {
+                format!("; drafts of {} pay at no k: leave them, what a run drafts by itself is enough", subject.name())
+            }
+            (false, _) => String::new(),
+        };
         Check::note(
             NAME,
             Finding {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selfspec_engine::{ExitHeadCard, Readout, SpecStats, TunedDrafter, Tuning};
+use selfspec_engine::{ExitHeadCard, Readout, TunedDrafter, Tuning};
 use serde_json::json;
 
 use super::check::{Check, Finding};
@@ -16,6 +16,8 @@ const SHARE: f64 = 0.25;
 const SIGMAS: f64 = 3.0;
 /// How far acceptance differs from prompt to prompt of one kind: a prompt alone says little, however long its answer.
 const SPREAD: f64 = 0.15;
+/// Prompts that make a kind.
+const PROMPTS: usize = 3;
 
 /// Acceptance as it was when the way to draft was chosen or made.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,11 +42,10 @@ impl Record {
         kept.next().map(|(source, by_category)| Record { source, by_category })
     }
 
-    /// What may be expected of a kind of prompt, and what it stands under: a kind that is not on record must do as well as the one that did worst.
-    fn expected(&self, category: &str) -> (f64, &str) {
-        let worst = || self.by_category.iter().min_by(|a, b| a.1.total_cmp(b.1));
-        let found = self.by_category.get_key_value(category).or_else(worst);
-        found.map_or((0.0, ""), |(category, share)| (*share, category))
+    /// What may be expected of a kind of prompt: one that is not on record must do as well as the one that did worst.
+    fn expected(&self, category: &str) -> f64 {
+        let worst = || self.by_category.values().min_by(|a, b| a.total_cmp(b));
+        self.by_category.get(category).or_else(worst).copied().unwrap_or(0.0)
     }
 }
 
@@ -57,42 +58,37 @@ pub(crate) fn check(record: Option<&Record>, fared: &Fared) -> Check {
         let why = "no acceptance is on record to compare with: `selfspec tune` keeps one with its choice";
         return Check::open(NAME, why).with("acceptance", json!(by_category));
     };
-    let (mut shifted, mut alike, mut unknown) = (Vec::new(), Vec::new(), None);
-    for (category, stats) in &fared.by_category {
-        let (expected, of) = record.expected(category);
-        let Some((share, judged)) = first_place(stats) else { continue };
-        let prompts = fared.prompts.get(category).copied().unwrap_or(1).max(1) as f64;
-        let noise = SIGMAS * (expected * (1.0 - expected) / judged as f64 + SPREAD * SPREAD / prompts).sqrt();
-        let fell = expected - share > FALL.max(SHARE * expected).max(noise);
-        let words = if of == category {
-            format!("`{category}` {share:.2} (on record {expected:.2})")
-        } else {
-            unknown =
-                Some(format!("; a kind that is not on record is held to the worst that is, `{of}` with {expected:.2}"));
-            format!("`{category}` {share:.2}")
-        };
-        if fell { shifted.push(words) } else { alike.push(words) }
+    let groups = groups(record, fared);
+    let words = |groups: &[&Group]| groups.iter().map(|g| g.words()).collect::<Vec<_>>().join(", ");
+    let (told, few): (Vec<&Group>, Vec<&Group>) =
+        groups.iter().partition(|g| g.judged >= ENOUGH && g.prompts >= PROMPTS);
+    let (shifted, alike): (Vec<&Group>, Vec<&Group>) = told.into_iter().partition(|g| g.fell());
+    let mut rest = String::new();
+    if !shifted.is_empty() && !alike.is_empty() {
+        rest += &format!("; not of {}", words(&alike));
     }
-    let unknown = unknown.unwrap_or_default();
+    if !few.is_empty() {
+        rest += &format!("; of {} there are too few prompts or drafts to tell", words(&few));
+    }
+    if let Some(worst) = record.by_category.values().copied().min_by(f64::total_cmp)
+        && fared.by_category.keys().any(|kind| !record.by_category.contains_key(kind))
+    {
+        rest += &format!("; of a kind that is not on record the worst is expected that is, {worst:.2}");
+    }
     let check = match (shifted.is_empty(), alike.is_empty()) {
         (true, true) => {
-            let why = format!("no kind of prompt has {ENOUGH} judged drafts: longer answers (-n) or more prompts give more");
+            let why = format!("a comparison takes {PROMPTS} prompts and {ENOUGH} judged first drafts of a kind{rest}");
             Check::open(NAME, why)
         }
         (true, false) => {
-            Check::fine(NAME, format!("first drafts are accepted as {} has it: {}{unknown}", record.source, alike.join(", ")))
+            Check::fine(NAME, format!("first drafts are accepted about as {} has it: {}{rest}", record.source, words(&alike)))
         }
         (false, _) => Check::fault(
             NAME,
             Finding {
                 cause: "domain",
                 symptom: "speed falls on another task".to_owned(),
-                words: format!(
-                    "domain shift: fewer first drafts are accepted than {} has it: {}{}{unknown}",
-                    record.source,
-                    shifted.join(", "),
-                    if alike.is_empty() { String::new() } else { format!("; as before: {}", alike.join(", ")) }
-                ),
+                words: format!("domain shift: fewer first drafts are accepted than {} has it, of {}{rest}", record.source, words(&shifted)),
                 remedy: "route such prompts by their kind, and tune or train on them: `selfspec tune --prompts FILE`, `selfspec train head --prompts FILE`"
                     .to_owned(),
             },
@@ -104,14 +100,60 @@ pub(crate) fn check(record: Option<&Record>, fared: &Fared) -> Check {
         .with("record", record.source)
 }
 
-/// The accepted share of first drafts, and how many were judged, if they are enough.
-fn first_place(stats: &SpecStats) -> Option<(f64, u64)> {
-    let first = stats.by_position[0];
-    (first.judged >= ENOUGH).then(|| (first.accepted as f64 / first.judged as f64, first.judged))
+/// First drafts of one kind of prompt, or of several kinds with few prompts each.
+#[derive(Debug, Default)]
+struct Group {
+    kinds: Vec<String>,
+    expected: f64, // sum over the judged drafts
+    accepted: u64,
+    judged: u64,
+    prompts: usize,
+}
+
+/// A group for each kind, and one for all that have few prompts.
+fn groups(record: &Record, fared: &Fared) -> Vec<Group> {
+    let (mut groups, mut small) = (Vec::new(), Group::default());
+    for (category, stats) in &fared.by_category {
+        let (first, prompts) = (stats.by_position[0], fared.prompts.get(category).copied().unwrap_or(0));
+        let mut own = Group::default();
+        let group = if prompts < PROMPTS { &mut small } else { &mut own };
+        group.kinds.push(format!("`{category}`"));
+        group.expected += record.expected(category) * first.judged as f64;
+        group.accepted += first.accepted;
+        group.judged += first.judged;
+        group.prompts += prompts;
+        groups.extend(Some(own).filter(|g| !g.kinds.is_empty()));
+    }
+    groups.extend(Some(small).filter(|g| !g.kinds.is_empty()));
+    groups
+}
+
+impl Group {
+    fn share(&self) -> f64 {
+        self.accepted as f64 / self.judged.max(1) as f64
+    }
+
+    fn expected(&self) -> f64 {
+        self.expected / self.judged.max(1) as f64
+    }
+
+    /// Whether acceptance fell clearly.
+    fn fell(&self) -> bool {
+        let (share, expected) = (self.share(), self.expected());
+        let drafts = expected * (1.0 - expected) / self.judged.max(1) as f64;
+        let noise = SIGMAS * (drafts + SPREAD * SPREAD / self.prompts.max(1) as f64).sqrt();
+        expected - share > FALL.max(SHARE * expected).max(noise)
+    }
+
+    fn words(&self) -> String {
+        format!("{} {:.2} (expected {:.2})", self.kinds.join(" and "), self.share(), self.expected())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use selfspec_engine::SpecStats;
+
     use super::*;
     use crate::doctor::check::Verdict;
 
@@ -137,23 +179,25 @@ mod tests {
         assert_eq!(of(&[("chat", 58, 100), ("code", 78, 100)]).0, Verdict::Fine);
         let (verdict, words) = of(&[("chat", 60, 100), ("code", 30, 100)]);
         assert_eq!(verdict, Verdict::Fault);
-        assert!(words.contains("`code` 0.30 (on record 0.80); as before: `chat` 0.60"), "{words}");
+        assert!(words.contains("of `code` 0.30 (expected 0.80); not of `chat` 0.60 (expected 0.60)"), "{words}");
         let (verdict, words) = of(&[("poems", 10, 100)]);
+        assert_eq!(verdict, Verdict::Fault);
         assert!(
-            verdict == Verdict::Fault
-                && words.contains(
-                    "`poems` 0.10; a kind that is not on record is held to the worst that is, `chat` with 0.60"
-                ),
+            words.contains("of `poems` 0.10 (expected 0.60); of a kind that is not on record the worst is expected"),
             "{words}"
         );
         assert_eq!(of(&[("poems", 58, 100)]).0, Verdict::Fine, "a new kind that does as well is no shift");
         assert_eq!(of(&[("code", 13, 21)]).0, Verdict::Fine, "chance explains it");
         assert_eq!(of(&[("code", 0, 19)]).0, Verdict::Open);
-        let mut alone = fared(&[("code", 45, 100)]);
-        alone.prompts.insert("code".to_owned(), 1);
-        assert_eq!(check(Some(&record), &alone).verdict, Verdict::Fine, "one prompt is no kind");
-        alone.prompts.insert("code".to_owned(), 12);
+        // One prompt is no kind; several kinds of one prompt each are told together.
+        let mut alone = fared(&[("code", 30, 100), ("chat", 60, 100), ("poems", 1, 100), ("songs", 1, 100)]);
+        alone.prompts.values_mut().for_each(|n| *n = 1);
+        alone.by_category.remove("songs");
+        assert!(check(Some(&record), &alone).words.contains("`chat` and `code` and `poems` 0.30 (expected 0.67)"));
         assert_eq!(check(Some(&record), &alone).verdict, Verdict::Fault);
+        alone.by_category.remove("chat");
+        let two = check(Some(&record), &alone);
+        assert!(two.verdict == Verdict::Open && two.words.contains("too few prompts"), "{two:?}");
         assert_eq!(check(None, &fared(&[("chat", 1, 100)])).verdict, Verdict::Open);
     }
 }

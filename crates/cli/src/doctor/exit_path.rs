@@ -28,6 +28,9 @@ pub(crate) struct Distance {
     without_norm: f64,
 }
 
+/// The state at an exit, and the logits that a draft row gave there.
+type Drafted = (Vec<f32>, Vec<f32>);
+
 /// What a way to draft is compared by.
 struct Exit {
     name: String,
@@ -108,7 +111,7 @@ fn draft(
     seq: selfspec_engine::SeqId,
     text: &[TokenId],
     exits: &[Exit],
-) -> Result<Vec<(Vec<f32>, Vec<f32>)>, BackendError> {
+) -> Result<Vec<Drafted>, BackendError> {
     let n = backend.n_layers();
     let (full, exit_kv) = (LayerPlan::full(n), backend.exit_head().is_some());
     let row = |pos: usize, plan: &LayerPlan, readout| Row {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use selfspec_engine::{Engine, EngineOptions, Fault, Loaded, SpeculationParams};
 
-use crate::args::{DoctorArgs, Plant, RecordFormat};
+use crate::args::{DoctorArgs, DoctorFormat, Plant};
 use crate::failure::{Told, usage};
 use crate::model;
 use crate::output::{self, Ui};
@@ -230,8 +230,8 @@ fn conclude(args: &DoctorArgs, subject: &Subject, prompts: usize, checks: Vec<Ch
         checks,
     };
     match args.output {
-        RecordFormat::Md => output::print(&report.markdown())?,
-        RecordFormat::Json => output::print_json(&report.json())?,
+        DoctorFormat::Md => output::print(&report.markdown())?,
+        DoctorFormat::Json => output::print_json(&report.json())?,
     }
     if report.found() == Some(false) {
         ui.error("the planted fault is not the first that was named");

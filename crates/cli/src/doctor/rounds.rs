@@ -198,14 +198,14 @@ impl<'a> Hands<'a> {
         self.seen.peak = self.seen.peak.max(self.seen.pages.0 + self.used() - before);
         let verified: Vec<u64> = (0..rows.len()).map(|i| mark(self.out.logits(i))).collect();
         let old = self.committed.clone();
-        for t in 0..texts.len() {
+        for (t, text) in texts.iter().enumerate() {
             self.seen.rollbacks += usize::from(wrong(t) < DRAFTS);
             self.committed[t] += wrong(t) + 1;
             let expected = self.committed[t] - 1;
             self.backend.set_len(self.spec[t], expected)?;
             let got = self.backend.kv_len(self.spec[t])?;
             if got != expected {
-                let (line, committed) = (texts[t].line, self.committed[t]);
+                let (line, committed) = (text.line, self.committed[t]);
                 self.seen.wrong = Some(Wrong::Length { line, round, committed, got });
                 return Ok(());
             }

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::support::{Ran, file, keys, model, ran};
 
 fn doctor(model: &str, more: &[&str]) -> Ran {
-    let flags = ["doctor", model, "--limit", "5", "-n", "64", "--contexts", "64,300", "-t", "1", "-o", "json"];
-    ran(&[&flags, more].concat())
+    let flags = ["doctor", model, "-n", "64", "--contexts", "64,300", "-t", "1", "-o", "json"];
+    let limit = if more.contains(&"--limit") { &[][..] } else { &["--limit", "5"] };
+    ran(&[&flags, limit, more].concat())
 }
 
 /// The causes of the faults that were found, in their order.
@@ -188,10 +189,10 @@ fn prompts_of_a_kind_that_the_tuning_never_saw_are_named_as_that() {
         (&again["checks"]["domain"]["result"], &again["checks"]["domain"]["record"]),
         (&json!("ok"), &json!("the tuning"))
     );
-    let planted = finds(&path, "domain", &flags);
+    let planted = finds(&path, "domain", &[&flags[..], &["--limit", "12"]].concat());
     assert_eq!(faults(&planted), ["domain"]);
     let words = planted["findings"][0]["words"].as_str().expect("words");
-    assert!(words.contains("`noise`") && words.contains("the worst that is, `sea`"), "{words}");
+    assert!(words.contains("`foreign`") && words.contains("`noise`") && words.contains("not on record"), "{words}");
 
     // A c on record that nothing here can reach is underestimated; unread, it is nothing.
     tune(&own, &json!({"draft_vocab": ids, "c": 1e-9}));
