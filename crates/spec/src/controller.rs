@@ -107,6 +107,15 @@ struct Gate {
     reached: f64,       // expected acceptance of all drafts so far
 }
 
+impl Gate {
+    /// The acceptance expected of draft `i` of a confidence that was never judged: a head that was trained is taken at its word, layers that
+    /// were not are tried.
+    fn floor(&self, arm: &Arm, i: usize) -> f64 {
+        let trained = arm.drafter.kind() == DrafterKind::ExitHead;
+        if trained { 0.0 } else { self.chain.get(i).copied().unwrap_or(0.0) }
+    }
+}
+
 /// Asks for a row's confidence where every draft is taken.
 const ANY: f32 = f32::MIN_POSITIVE;
 
@@ -146,17 +155,17 @@ impl Controller {
     pub(crate) fn least_confidence(&self, choice: &Choice, i: usize) -> f32 {
         let Some(gate) = &choice.gate else { return 0.0 };
         let wanted = gate.speed * choice.prices.row(i, choice.bonus) / gate.reached;
-        let alpha = gate.chain.get(i).copied().unwrap_or(0.0);
-        self.arms[choice.arm].confidence.from(&gate.others, alpha, wanted).max(ANY)
+        let arm = &self.arms[choice.arm];
+        arm.confidence.from(&gate.others, gate.floor(arm, i), wanted).max(ANY)
     }
 
     /// Whether another draft is worth its row and its verification, after the one of this confidence, the `drafted`-th of the round.
     pub(crate) fn goes_on(&self, choice: &mut Choice, drafted: usize, confidence: f32) -> bool {
         let more = drafted < choice.k;
         let Some(gate) = &mut choice.gate else { return more };
-        let alpha = |place: usize| gate.chain.get(place).copied().unwrap_or(0.0);
-        gate.reached *= self.arms[choice.arm].confidence.acceptance(&gate.others, alpha(drafted - 1), confidence);
-        let next = gate.reached * alpha(drafted);
+        let arm = &self.arms[choice.arm];
+        gate.reached *= arm.confidence.acceptance(&gate.others, gate.floor(arm, drafted - 1), confidence);
+        let next = gate.reached * gate.chain.get(drafted).copied().unwrap_or(0.0);
         more && next >= gate.speed * (choice.prices.draft + choice.prices.row(drafted, choice.bonus))
     }
 

@@ -25,6 +25,8 @@ pub enum Reason {
     Last,
     /// A plain step is timed, which nothing measured yet, or not for long.
     Timing,
+    /// A draft row was run, and its draft is too unsure to be worth its verification.
+    Unsure,
     /// Drafting is not expected to pay.
     Slow {
         /// The expected speed-up.
@@ -54,6 +56,7 @@ impl fmt::Display for Reason {
             Reason::NoOffer => f.write_str("nothing to propose"),
             Reason::Last => f.write_str("one token left"),
             Reason::Timing => f.write_str("times a plain step"),
+            Reason::Unsure => f.write_str("the draft is too unsure"),
             Reason::Slow { gain } => write!(f, "does not pay: predicted speed-up {gain:.2}"),
             Reason::Short { gain } => write!(f, "best draft length 1, predicted speed-up {gain:.2}"),
             Reason::Debt { lost } => write!(f, "has cost {lost:.1} plain steps so far"),

@@ -317,7 +317,12 @@ impl Sequence {
         let least = self.controller.least_confidence(choice, round.drafts.len());
         let drafter = self.controller.drafter_mut(choice);
         match drafter.read(output.logits(first), &mut self.sampler, &self.history, at, least) {
-            None => (round.drafting, round.declined) = (false, true),
+            None => {
+                (round.drafting, round.declined) = (false, true);
+                if round.drafts.is_empty() {
+                    round.reason = Reason::Unsure;
+                }
+            }
             Some(draft) => {
                 let more = self.controller.goes_on(choice, round.drafts.len() + 1, draft.confidence);
                 let ends = self.limits.eos.contains(&draft.token);
