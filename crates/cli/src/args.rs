@@ -557,7 +557,7 @@ pub(crate) struct TuneArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrainCommand {
     /// Train an exit head, a small layer that predicts what the model will say, on the model's own answers
-    Head(TrainHeadArgs),
+    Head(Box<TrainHeadArgs>),
     /// Train the whole model on text so that its first layers alone can draft: layer dropout and early-exit losses
     LayerSkip(Box<layer_skip::TrainLayerSkipArgs>),
 }

@@ -67,7 +67,8 @@ impl DraftSetup {
         let exit = match &self.exit_head {
             ExitHeadSource::Off => None,
             ExitHeadSource::BuiltIn => {
-                let of_model = |bytes: &&&[u8]| ExitHeadCard::read(bytes).is_ok_and(|c| c.model_fingerprint == fingerprint);
+                let of_model =
+                    |bytes: &&&[u8]| ExitHeadCard::read(bytes).is_ok_and(|c| c.model_fingerprint == fingerprint);
                 let found = BUILT_IN.iter().find(of_model);
                 found.map(|bytes| read(Path::new("the built-in exit head"), bytes)).transpose()?
             }

@@ -57,7 +57,9 @@ impl Confidence {
         let accepted: f64 = bins.iter().map(|bin| bin.accepted).sum();
         let promised: f64 = bins.iter().enumerate().map(|(i, bin)| bin.judged * middle(i)).sum();
         let scale = (accepted + PROMISE) / (promised + PROMISE);
-        std::array::from_fn(|i| (bins[i].accepted + WORD * (middle(i) * scale).max(floor).min(0.99)) / (bins[i].judged + WORD))
+        std::array::from_fn(|i| {
+            (bins[i].accepted + WORD * (middle(i) * scale).max(floor).min(0.99)) / (bins[i].judged + WORD)
+        })
     }
 
     /// The expected acceptance of a draft.
@@ -82,7 +84,10 @@ mod tests {
         let (mut own, none) = (Confidence::default(), Confidence::default());
         assert!((own.acceptance(&none, 0.0, 0.45) - 0.45).abs() < 1e-6);
         assert!((own.acceptance(&none, 0.7, 0.45) - 0.7).abs() < 1e-6);
-        assert_eq!((own.from(&none, 0.0, 0.5), own.from(&none, 0.0, 0.0), own.from(&none, 0.0, 0.999)), (0.5, 0.0, f32::INFINITY));
+        assert_eq!(
+            (own.from(&none, 0.0, 0.5), own.from(&none, 0.0, 0.0), own.from(&none, 0.0, 0.999)),
+            (0.5, 0.0, f32::INFINITY)
+        );
         for _ in 0..40 {
             own.add(0.55, false);
         }

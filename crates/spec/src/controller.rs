@@ -209,8 +209,15 @@ impl Controller {
         for (index, arm) in self.arms.iter_mut().enumerate() {
             let Some(offer) = arm.drafter.offer(tokens) else { continue };
             let prices = Prices::new(costs.at(tokens.len()), arm.drafter.path());
-            let choice =
-                |k: usize, bonus, last_try| Choice { arm: index, k: k.min(limit), bonus, offer, prices, gate: None, last_try };
+            let choice = |k: usize, bonus, last_try| Choice {
+                arm: index,
+                k: k.min(limit),
+                bonus,
+                offer,
+                prices,
+                gate: None,
+                last_try,
+            };
             if self.always {
                 return (Some(choice(arm.wanted(draft_len), bonus, false)), Reason::Always);
             }

@@ -130,7 +130,10 @@ fn the_draft_length_follows_what_pays() {
         drafts.drafted as f64 / drafts.rounds as f64
     };
     let (good, dear, bad) = (mean(0.99, 3), mean(0.99, 12), mean(0.8, 3));
-    assert!(good > 4.0 && good > dear && (1.5..4.0).contains(&dear) && (1.5..3.0).contains(&bad), "{good} {dear} {bad}");
+    assert!(
+        good > 4.0 && good > dear && (1.5..4.0).contains(&dear) && (1.5..3.0).contains(&bad),
+        "{good} {dear} {bad}"
+    );
 }
 
 /// A target with an exit head on its first layers, whose text repeats itself after a while if `order` is low.

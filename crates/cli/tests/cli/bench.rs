@@ -53,7 +53,7 @@ fn json_has_exactly_the_documented_keys() {
 #[test]
 fn markdown_and_csv_have_the_same_figures() {
     let text = bench(&["--exits", "3"]).stdout;
-    for word in ["| plain decoding", "| m   | ms", "| exit layer L |", "| drafter ", "prompt-lookup"] {
+    for word in ["| plain decoding", "| m   | ms", "| draft | c ", "| drafter ", "prompt-lookup"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     // Every column is explained below its table.
