@@ -172,15 +172,17 @@ impl BackboneTrainer {
 
     /// How the model predicts the held-out spans, after each exit and after all layers; with `as_written`, with values as they would be read from the
     /// file that [`BackboneTrainer::write`] writes.
-    pub fn perplexities(&self, as_written: bool, threads: usize) -> Perplexities {
+    pub fn perplexities(&mut self, as_written: bool, threads: usize) -> Perplexities {
         let mut layers = self.options.exits.clone();
         layers.push(self.packs.layers.len());
-        if !as_written {
-            return Perplexities::of(&self.packs, &self.spans.held_out, &layers, threads);
+        if as_written {
+            self.packs.set(&self.tensors, &file::rounded(&self.tensors, &self.values), threads);
         }
-        let rounded = file::rounded(&self.tensors, &self.values);
-        let packs = Packs::new(&self.tensors, &rounded, threads);
-        Perplexities::of(&packs, &self.spans.held_out, &layers, threads)
+        let read = Perplexities::of(&self.packs, &self.spans.held_out, &layers, threads);
+        if as_written {
+            self.packs.set(&self.tensors, &self.values, threads);
+        }
+        read
     }
 
     /// Writes the model: a GGUF file where it came from one, else a Hugging Face folder, whose other files are copied. Returns what was written.
