@@ -282,7 +282,7 @@ pub(crate) fn long_context(costs: &[Costs], fared: &Fared) -> Check {
     let worth = |first: &Costs| best(first).0 > 1 || best(first).1 >= PAYS;
     let start = costs.first().map_or(0.0, |first| best(first).1);
     let check = match (costs, costs.iter().skip(1).find(|c| gone(c, start))) {
-        ([] | [_], _) => Check::open(NAME, "the model's context has room for one of --contexts only"),
+        ([] | [_], _) => Check::open(NAME, "it takes two of --contexts that the model has room for"),
         ([first, ..], Some(at)) if worth(first) => {
             let (k, gain) = best(at);
             let (state, off) =
