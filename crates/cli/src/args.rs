@@ -655,13 +655,13 @@ pub(crate) struct TrainingArgs {
     #[arg(long, env = "SELFSPEC_BATCH", value_name = "N", default_value = "400", value_parser = parse::count, hide_env = true)]
     pub(crate) batch: usize,
     /// Highest learning rate
-    #[arg(long, env = "SELFSPEC_RATE", value_name = "R", default_value = "0.0005", value_parser = parse::above_zero, hide_env = true)]
+    #[arg(long, env = "SELFSPEC_RATE", value_name = "R", default_value = "0.0005", value_parser = parse::above_zero_to_one, hide_env = true)]
     pub(crate) rate: f32,
     /// Start from this head and not from the model's last layer: a file of the same design, which may have another vocabulary
     #[arg(long, env = "SELFSPEC_FROM", value_name = "HEAD", hide_env = true)]
     pub(crate) from: Option<PathBuf>,
     /// Drafts of a round that are learned from
-    #[arg(long, env = "SELFSPEC_ROLLOUT", value_name = "N", default_value = "3", value_parser = parse::count, hide_env = true)]
+    #[arg(long, env = "SELFSPEC_ROLLOUT", value_name = "N", default_value = "3", value_parser = parse::rollout, hide_env = true)]
     pub(crate) rollout: usize,
     /// Share of the steps that learn from the first draft alone, which takes a third of the time
     #[arg(long, env = "SELFSPEC_ROLLOUT_FROM", value_name = "P", default_value = "0.2", value_parser = parse::zero_to_one)]

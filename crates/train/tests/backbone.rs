@@ -232,7 +232,8 @@ fn what_is_written_is_the_model_that_was_trained() {
         // The engine computes with activations of 8 bits where the matrices have 8.
         let bound = if ty == TensorType::Q8_0 { 3e-2 } else { 5e-3 };
         assert!((engine / said - 1.0).abs() < bound, "{name}: {engine} for {said}");
-        let mut again = BackboneTrainer::new(&open(&out), &out, spans(open(&out).vocab()), options(), 1).expect("sound");
+        let mut again =
+            BackboneTrainer::new(&open(&out), &out, spans(open(&out).vocab()), options(), 1).expect("sound");
         assert_eq!(again.perplexities(false, 1), trainer.perplexities(true, 1), "{name}: judged as it was written");
     }
 }

@@ -99,7 +99,7 @@ pub(crate) struct CourseArgs {
     #[arg(long, env = "SELFSPEC_BATCH", value_name = "N", default_value = "4096", value_parser = parse::count, hide_env = true)]
     pub(crate) batch: usize,
     /// Highest learning rate; it rises to that in the first 4% of the steps, and falls to a twentieth along a half cosine
-    #[arg(long, env = "SELFSPEC_RATE", value_name = "R", default_value = "0.0001", value_parser = parse::above_zero, hide_env = true)]
+    #[arg(long, env = "SELFSPEC_RATE", value_name = "R", default_value = "0.0001", value_parser = parse::above_zero_to_one, hide_env = true)]
     pub(crate) rate: f32,
     /// Decides the spans that are held out, the order of the others, the layers that are left out, and the turns of the exits
     #[arg(long, env = "SELFSPEC_SEED", value_name = "N", default_value = "1", value_parser = parse::seed, hide_env = true)]

@@ -106,6 +106,11 @@ pub(crate) fn draft_len(s: &str) -> Result<DraftLen, String> {
     }
 }
 
+/// Drafts of a round that a head learns from.
+pub(crate) fn rollout(s: &str) -> Result<usize, String> {
+    whole(s, 1..=16)
+}
+
 /// Tokens drafted a round.
 pub(crate) fn draft_count(s: &str) -> Result<usize, String> {
     whole(s, 1..=MAX_DRAFT)

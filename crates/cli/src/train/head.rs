@@ -17,7 +17,7 @@ use selfspec_train::{
 };
 
 use super::answers::{Answer, Job, generate, minutes};
-use super::{own_prompts, states::States};
+use super::{check_out, own_prompts, states::States};
 use crate::args::{DataArgs, TrainHeadArgs};
 use crate::failure::usage;
 use crate::model;
@@ -38,6 +38,7 @@ const SAY: Duration = Duration::from_secs(30);
 const JUDGED: usize = 5;
 
 pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
+    check_out(&args.out, true)?;
     let work = args.work.clone().unwrap_or_else(|| beside(&args.out, ".work"));
     std::fs::create_dir_all(&work).with_context(|| format!("cannot make the folder {}", work.display()))?;
     let path = model::locate(&args.model.model, ui)?;

@@ -12,8 +12,8 @@ use selfspec_train::{
 };
 
 use super::answers::minutes;
-use super::documents;
 use super::layer_skip_report::{risen, table};
+use super::{check_out, documents};
 use crate::args::layer_skip::{self, TrainLayerSkipArgs};
 use crate::failure::usage;
 use crate::model;
@@ -95,10 +95,7 @@ fn output_path(args: &TrainLayerSkipArgs, model: &Path) -> anyhow::Result<PathBu
     {
         return Err(usage(format!("--out {}: that is the model itself", out.display()), None));
     }
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(usage(format!("--out {}: there is no folder {}", out.display(), folder.display()), None));
-    }
+    check_out(&out, !model.is_dir())?;
     Ok(out)
 }
 

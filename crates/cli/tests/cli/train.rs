@@ -91,6 +91,16 @@ fn what_cannot_be_trained_is_said_before_anything_is_generated() {
     says(&["--features", "2,7"], 2, "--features 7: the model has 6 layers");
     says(&["--features", "two"], 2, "expected numbers of layers with commas between, or none");
     says(&["--epochs", "0"], 2, "--epochs");
+    says(&["--rollout", "17"], 2, "expected a whole number from 1 to 16");
+    says(&["--rate", "1.5"], 2, "expected a number above 0, at most 1");
+    let folder = dir.path().to_str().expect("UTF-8");
+    for (out, words) in [(folder, "that is a folder"), ("nowhere/head", "there is no folder nowhere")] {
+        let work = dir.path().join("never");
+        let work = work.to_str().expect("UTF-8");
+        let late = ran(&["train", "head", &model("tiny.gguf"), "--own-prompts", "1", "-o", out, "--work", work]);
+        assert!(late.code == Some(2) && late.stderr.contains(words), "{late:?}");
+        assert!(!std::path::Path::new(work).exists(), "nothing is begun");
+    }
     let bare = ran(&["train", "head", &model("bare.gguf"), "--work", dir.path().join("w").to_str().expect("UTF-8")]);
     assert!(bare.code == Some(2) && bare.stderr.contains("no chat template"), "{bare:?}");
     let home = tempfile::tempdir().expect("a folder");
