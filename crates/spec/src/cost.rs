@@ -28,6 +28,12 @@ const LAYER_SHARE: f64 = 0.8;
 const SMALL_HEAD_SHARE: f64 = 0.1;
 /// Most weight, in judged drafts, that other sequences' acceptance has as a prior for a new one.
 const PRIOR_WEIGHT: f64 = 6.0;
+/// Samples from which a time is believed as it is.
+const SURE: usize = 3;
+/// What each sample before that allows a time to be above what was inferred.
+const SLACK: f64 = 0.3;
+/// Decoding steps after which the samples of a time count half.
+const STALE: u64 = 256;
 
 /// Judged drafts of earlier sequences that are remembered in each bin of confidence.
 const CONFIDENCE_MEMORY: f64 = 200.0;
@@ -56,6 +62,34 @@ impl Median {
 
     fn get(&self) -> Option<f64> {
         (self.recorded > 0).then_some(self.median)
+    }
+
+    /// The median, and what it stands on at decoding step `now`. Steps of a batch are of so many kinds that none is timed often, and where rows are dear each
+    /// try costs all its sequences a round: there every time is believed.
+    fn measured(&self, now: u64, batch: usize) -> Option<Measured> {
+        let halvings = ((now - self.latest) / STALE).min(8) as usize;
+        let samples = if batch == 1 { self.recorded.min(self.times.len()) >> halvings } else { SURE };
+        self.get().map(|seconds| Measured { seconds, samples })
+    }
+}
+
+/// A measured time. Noise only ever adds to one, so a time that few or old samples say counts up to a bound about what was inferred: else one step that lost its
+/// core would keep a drafter from ever being measured again.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    seconds: f64,
+    samples: usize,
+}
+
+impl Measured {
+    fn is_sure(self) -> bool {
+        self.samples >= SURE
+    }
+
+    /// The time, where `inferred` is what it would be taken for if it had not been measured.
+    fn against(self, inferred: f64) -> f64 {
+        let bound = if self.is_sure() { f64::INFINITY } else { inferred * (1.0 + SLACK * self.samples as f64) };
+        self.seconds.min(bound)
     }
 }
 
@@ -212,12 +246,12 @@ impl CostModel {
 
     /// Seconds of a pass of the full model over `m` rows that enter by their tokens, at contexts as of late; `None` until measured.
     pub fn pass(&self, m: usize) -> Option<f64> {
-        self.here().pass(m)
+        self.here().pass(m).map(|m| m.seconds)
     }
 
     /// Seconds of one draft step of `path`, at contexts as of late; `None` until measured.
     pub fn draft(&self, path: &DraftPath) -> Option<f64> {
-        self.here().draft(path)
+        self.here().draft(path).map(|m| m.seconds)
     }
 
     /// c: the cost of one draft step of `path` over a plain step, measured or inferred, at contexts as of late.
@@ -291,14 +325,14 @@ fn load_of(sequences: usize) -> usize {
 pub(crate) struct CostsAt<'a> {
     costs: &'a CostModel,
     level: usize,
-    passes: [Option<f64>; ROWS], // (rows - 1)
+    passes: [Option<Measured>; ROWS], // (rows - 1)
 }
 
 impl<'a> CostsAt<'a> {
     fn new(costs: &'a CostModel, level: usize) -> Self {
         let mut here = CostsAt { costs, level, passes: [None; ROWS] };
         for at in 0..ROWS {
-            here.passes[at] = here.look(|level| costs.pass[level].get(at)?.get());
+            here.passes[at] = here.look(|level| costs.pass[level].get(at)?.measured(costs.recorded, costs.batch()));
         }
         here
     }
@@ -307,10 +341,16 @@ impl<'a> CostsAt<'a> {
     pub(crate) fn c(&self, path: &DraftPath) -> f64 {
         let plan = &path.plan;
         let layers = LAYER_SHARE * plan.cost_layers() as f64 / plan.n_layers() as f64;
-        match (self.draft(path), path.readout) {
-            (Some(seconds), _) if self.costs.recorded_pass() => seconds / self.estimate(self.costs.batch()),
-            (_, Readout::Nothing | Readout::Head) => 1.0 - LAYER_SHARE + layers,
-            (_, Readout::DraftVocab | Readout::ExitHead) => SMALL_HEAD_SHARE + layers,
+        let inferred = match path.readout {
+            Readout::Nothing | Readout::Head => 1.0 - LAYER_SHARE + layers,
+            Readout::DraftVocab | Readout::ExitHead => SMALL_HEAD_SHARE + layers,
+        };
+        match self.draft(path).filter(|_| self.costs.recorded_pass()) {
+            Some(measured) => {
+                let plain = self.estimate(self.costs.batch());
+                measured.against(inferred * plain) / plain
+            }
+            None => inferred,
         }
     }
 
@@ -325,55 +365,67 @@ impl<'a> CostsAt<'a> {
     pub(crate) fn verify(&self, path: Option<&DraftPath>, kept: usize, from_token: usize) -> f64 {
         let rows = self.b(kept + from_token);
         let Some(path) = path.filter(|p| kept > 0 && p.plan.exact_prefix() > 0) else { return rows };
+        let (plan, n) = (&path.plan, path.plan.n_layers() as f64);
+        let inferred = if from_token > 0 {
+            rows // the row from the token reads all layers
+        } else {
+            let share = match path.readout {
+                // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
+                Readout::Head => ((1.0 - self.c(path)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0),
+                _ => LAYER_SHARE,
+            };
+            rows * (1.0 - share * plan.exact_prefix() as f64 / n)
+        };
         let measured = || {
             let own = self.costs.path_costs(path)?;
-            self.look(|level| own.times[level].verify.get(kept)?.get(from_token)?.get())
+            self.look(|level| {
+                own.times[level].verify.get(kept)?.get(from_token)?.measured(self.costs.recorded, self.costs.batch())
+            })
         };
-        if let Some(seconds) = measured().filter(|_| self.costs.batch() == 1 && self.costs.recorded_pass()) {
-            return seconds / self.estimate(1);
+        match measured().filter(|_| self.costs.batch() == 1 && self.costs.recorded_pass()) {
+            Some(measured) => measured.against(inferred * self.estimate(1)) / self.estimate(1),
+            None => inferred,
         }
-        if from_token > 0 {
-            return rows; // the row from the token reads all layers
-        }
-        let (plan, n) = (&path.plan, path.plan.n_layers() as f64);
-        let share = match path.readout {
-            // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
-            Readout::Head => ((1.0 - self.c(path)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0),
-            _ => LAYER_SHARE,
-        };
-        rows * (1.0 - share * plan.exact_prefix() as f64 / n)
     }
 
-    fn pass(&self, m: usize) -> Option<f64> {
+    fn pass(&self, m: usize) -> Option<Measured> {
         self.passes.get(m.checked_sub(1)?).copied().flatten()
     }
 
-    fn draft(&self, path: &DraftPath) -> Option<f64> {
+    fn draft(&self, path: &DraftPath) -> Option<Measured> {
         let own = self.costs.path_costs(path)?;
         let load = load_of(self.costs.batch());
         let nearest =
             (0..LOADS).map(|d| [load.checked_sub(d), Some(load + d)]).flat_map(|pair| pair.into_iter().flatten());
-        nearest.filter(|load| *load < LOADS).find_map(|load| self.look(|level| own.times[level].draft[load].get()))
+        nearest.filter(|load| *load < LOADS).find_map(|load| {
+            self.look(|level| own.times[level].draft[load].measured(self.costs.recorded, self.costs.batch()))
+        })
     }
 
     /// What `get` finds at this level, or at the nearest one.
-    fn look(&self, get: impl Fn(usize) -> Option<f64>) -> Option<f64> {
-        if let Some(seconds) = get(self.level) {
-            return Some(seconds);
+    fn look(&self, get: impl Fn(usize) -> Option<Measured>) -> Option<Measured> {
+        if let Some(measured) = get(self.level) {
+            return Some(measured);
         }
         let plain = |level: usize| self.costs.pass[level].get(self.costs.batch() - 1)?.get();
         let nearest = (1..LEVELS).flat_map(|d| [self.level.checked_sub(d), Some(self.level + d)]);
         nearest.flatten().filter(|level| *level < LEVELS).find_map(|level| {
-            let seconds = get(level)?;
+            let Measured { seconds, samples } = get(level)?;
             let scale = plain(self.level).zip(plain(level)).map_or(1.0, |(here, there)| here / there);
-            Some(seconds * scale)
+            Some(Measured { seconds: seconds * scale, samples })
         })
     }
 
     /// The cost of a pass of `m` rows: seconds if any pass was measured, else in units of a plain step.
     fn estimate(&self, m: usize) -> f64 {
         let prior = |m: usize| 1.0 + ROW_SHARE * (m as f64 - 1.0);
-        let known = |m: usize| self.pass(m).map(|seconds| (m, seconds));
+        let sure = |m: usize| self.pass(m).filter(|p| p.is_sure()).map(|p| (m, p.seconds));
+        // Up to what a time may go that few samples tell, by the nearest pass of fewer rows that is sure.
+        let known = |m: usize| {
+            let measured = self.pass(m)?;
+            let below = (1..m).rev().find_map(sure);
+            Some((m, below.map_or(measured.seconds, |(a, seconds)| measured.against(seconds * prior(m) / prior(a)))))
+        };
         if let Some((_, seconds)) = known(m) {
             return seconds;
         }
@@ -417,6 +469,27 @@ mod tests {
             passes(&mut costs, 1, seconds);
         }
         assert_eq!(costs.plain(), Some(1.0));
+    }
+
+    #[test]
+    fn one_slow_step_that_is_the_only_one_of_its_kind_is_believed_in_part() {
+        let mut costs = CostModel::new();
+        (0..10).for_each(|_| passes(&mut costs, 1, 1.0));
+        passes(&mut costs, 2, 9.0);
+        assert!((costs.b(2) - 1.06 * 1.3).abs() < 1e-12 && costs.b(3) < 1.06 * 1.06 * 1.3, "{}", costs.b(3));
+        assert_eq!(costs.pass(2), Some(9.0), "what was measured is told");
+        passes(&mut costs, 2, 9.0);
+        passes(&mut costs, 2, 9.0);
+        assert_eq!(costs.b(2), 9.0, "three say that it is so");
+        (0..STALE).for_each(|_| passes(&mut costs, 1, 1.0));
+        assert!((costs.b(2) - 1.06 * 1.3).abs() < 1e-12, "and that was so long ago");
+
+        let path = DraftPath { plan: LayerPlan::exit(10, 1).expect("valid"), readout: Readout::Head };
+        let (draft, verify) = (row(0, Enter::Token, &path.plan), row(0, Enter::Kept, &LayerPlan::full(10)));
+        costs.record(&[draft], 5.0);
+        costs.record(&[verify.clone(), verify], 7.0);
+        assert!((costs.c(&path) - 0.28 * 1.3).abs() < 1e-12, "{}", costs.c(&path));
+        assert!(costs.here().verify(Some(&path), 2, 0) < 2.0);
     }
 
     #[test]

@@ -114,8 +114,10 @@ fn speculation_comes_back_when_it_pays_and_finds_nothing_stale() {
             readout: Readout::Head,
             exit_kv: false,
         };
-        costs.record(&[row(&LayerPlan::full(N))], 1.0);
-        costs.record(&[row(&plan)], draft_cost);
+        for _ in 0..3 {
+            costs.record(&[row(&LayerPlan::full(N))], 1.0);
+            costs.record(&[row(&plan)], draft_cost);
+        }
         while live[0].output.tokens.len() < until {
             runner.costs = costs.clone();
             assert!(runner.step(&mut live, 64));
