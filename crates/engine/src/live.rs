@@ -122,6 +122,13 @@ impl Live {
         self.fail(EngineError::Panic { message });
     }
 
+    /// Waits if it has no rows in the step.
+    pub(crate) fn hold(&mut self, rows: &[Row]) {
+        if rows.iter().all(|row| row.seq != self.seq) {
+            self.sequence.wait();
+        }
+    }
+
     /// How many of its rows in the step want logits.
     pub(crate) fn wanted(&self, rows: &[Row]) -> usize {
         rows.iter().filter(|row| row.seq == self.seq && row.readout != Readout::Nothing).count()

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use selfspec_model::{Backend, BackendError, Row, StepOutput};
-use selfspec_spec::{Committed, CostModel};
+use selfspec_spec::{Committed, CostModel, drafts_first};
 
 use crate::counters::Counters;
 use crate::error::EngineError;
@@ -202,6 +202,10 @@ impl Worker {
             }
         }
         self.let_end();
+        drafts_first(&mut self.rows);
+        for live in &mut self.live {
+            live.hold(&self.rows);
+        }
     }
 
     /// Gives every sequence its part of the step's output.

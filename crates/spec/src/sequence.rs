@@ -215,6 +215,11 @@ impl Sequence {
         }
     }
 
+    /// The rows last asked for are not in the step: it takes nothing from it, and asks for them again.
+    pub fn wait(&mut self) {
+        self.asked = Asked::Nothing;
+    }
+
     fn prompt_row(&self, pos: usize) -> Row {
         Row {
             seq: self.seq,

@@ -4,7 +4,7 @@
 use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_spec::{
     Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
-    SpecStats, SpeculationParams, Target, TokenLogprob,
+    SpecStats, SpeculationParams, Target, TokenLogprob, drafts_first,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
@@ -83,8 +83,16 @@ impl Runner {
             let again = &mut Vec::new();
             l.sequence.rows(chunk, &self.costs, again);
             assert_eq!(format!("{:?}", &self.rows[from..]), format!("{again:?}"), "asking again gives the same rows");
+        }
+        drafts_first(&mut self.rows);
+        for l in live.iter_mut() {
             l.first = wanted;
-            wanted += self.rows[from..].iter().filter(|r| r.readout != Readout::Nothing).count();
+            let seq = l.sequence.seq();
+            let mut rows = self.rows.iter().filter(|r| r.seq == seq).peekable();
+            if rows.peek().is_none() {
+                l.sequence.wait();
+            }
+            wanted += rows.filter(|r| r.readout != Readout::Nothing).count();
         }
         if self.rows.is_empty() {
             return false;

@@ -1,0 +1,53 @@
+//! Drafts of many sequences share their steps.
+//!
+//! A step takes as long as its dearest row. If one sequence drafted while another verified, every draft would cost a pass of the whole
+//! model, and in a batch speculation could not pay. So cheap drafts are run in steps of their own, and who is ready to verify, or reads a prompt, waits
+//! for those that still draft: a few short steps at most, since none begins a new round before it has verified.
+
+use selfspec_model::Row;
+
+/// A draft step is cheap if it runs at most one layer in so many. Others' drafts must not hold up a sequence that does not speculate.
+const CHEAP: usize = 4;
+
+fn is_cheap_draft(row: &Row) -> bool {
+    !row.plan.is_full() && row.plan.cost_layers() * CHEAP <= row.plan.n_layers()
+}
+
+/// Leaves only the cheap drafts in a step that has some. The sequences whose rows are gone must be told to wait
+/// ([`Sequence::wait`](crate::Sequence::wait)).
+pub fn drafts_first(rows: &mut Vec<Row>) {
+    if rows.iter().any(is_cheap_draft) {
+        rows.retain(is_cheap_draft);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selfspec_model::{Enter, LayerPlan, Readout, SeqId};
+
+    use super::*;
+
+    #[test]
+    fn cheap_drafts_go_first_and_dear_ones_with_the_others() {
+        let row = |seq, plan: LayerPlan| Row {
+            seq: SeqId(seq),
+            pos: 3,
+            token: 1,
+            enter: Enter::Token,
+            plan,
+            keep: false,
+            readout: Readout::Head,
+            exit_kv: false,
+        };
+        let exit = |layers| LayerPlan::exit(8, layers).expect("valid");
+        let left = |mut rows: Vec<Row>| {
+            drafts_first(&mut rows);
+            rows.iter().map(|r| r.seq.0).collect::<Vec<_>>()
+        };
+        let full = LayerPlan::full(8);
+        assert_eq!(left(vec![row(0, full.clone()), row(1, exit(2)), row(2, full.clone()), row(3, exit(1))]), [1, 3]);
+        assert_eq!(left(vec![row(0, full.clone()), row(1, exit(3))]), [0, 1]);
+        assert_eq!(left(vec![row(0, full)]), [0]);
+        assert!(left(Vec::new()).is_empty());
+    }
+}
