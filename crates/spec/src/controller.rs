@@ -35,7 +35,7 @@ use crate::stats::DrafterKind;
 use crate::window::Window;
 
 /// Predicted speed-up from which a drafter works.
-const WORTH: f64 = 1.02;
+const WORTH: f64 = 1.04;
 /// Judged drafts before a prediction counts.
 const ENOUGH: f64 = 3.0;
 /// Tokens between the first two probes of a drafter that is off; doubled by each that fails.
@@ -49,8 +49,9 @@ const CREDIT: f64 = 1.0;
 const HORIZON: usize = 8;
 /// Kinds of offer: 0 for the model, the length of the n-gram for prompt lookup.
 const OFFERS: usize = 9;
-/// Decoding steps after which the time of a plain one is measured again.
-const STALE: u64 = 256;
+/// Plain rounds in a row that are run only to be timed, and tokens before there may be others.
+const TIMINGS: usize = 4;
+const TIMING_PAUSE: usize = 64;
 /// Weight, in judged drafts, of what training found out about a head.
 const PRIOR_WEIGHT: f64 = 6.0;
 
@@ -142,13 +143,23 @@ pub(crate) struct Controller {
     bonus: bool,
     always: bool,
     greedy: bool,
+    timed: usize,       // plain rounds in a row that were only to be timed
+    next_timing: usize, // tokens generated before there may be others
 }
 
 impl Controller {
     /// Asks `drafters` in their order. `greedy`: the most probable token is always taken.
     pub(crate) fn new(drafters: Vec<Box<dyn Drafter>>, params: &SpeculationParams, greedy: bool) -> Self {
         let arms = drafters.into_iter().map(Arm::new).collect();
-        Controller { arms, draft_len: params.draft_len, bonus: params.bonus, always: params.always, greedy }
+        Controller {
+            arms,
+            draft_len: params.draft_len,
+            bonus: params.bonus,
+            always: params.always,
+            greedy,
+            timed: 0,
+            next_timing: 0,
+        }
     }
 
     /// The confidence below which the row that may propose draft `i` (from 0) of the round is to propose nothing.
@@ -241,8 +252,16 @@ impl Controller {
                 Verdict::Rest(reason) => rests = reason,
             }
         }
+        if works.is_some() && costs.plain_is_due(tokens.len()) && generated >= self.next_timing {
+            // In a batch the others may go on with rounds of their own, and the step tells nothing.
+            self.timed += 1;
+            if self.timed == TIMINGS {
+                (self.timed, self.next_timing) = (0, generated + TIMING_PAUSE);
+            }
+            return (None, Reason::Timing);
+        }
+        self.timed = 0;
         match (works, probe) {
-            (Some(_), _) if costs.plain_age(tokens.len()).is_none_or(|age| age > STALE) => (None, Reason::Timing),
             (Some((gain, choice)), _) => (Some(choice), Reason::Pays { gain }),
             (None, Some((gain, choice))) => (Some(choice), Reason::Probe { gain }),
             (None, None) => (None, rests),

@@ -32,8 +32,12 @@ const PRIOR_WEIGHT: f64 = 6.0;
 const SURE: usize = 3;
 /// What each sample before that allows a time to be above what was inferred.
 const SLACK: f64 = 0.3;
-/// Decoding steps after which the samples of a time count half.
+/// Decoding steps after which the samples of a time count half, and after which a new one begins anew.
 const STALE: u64 = 256;
+/// Steps after one that read a prompt whose times do not last: the weights are on their way back into the processor's caches. Of a model that fits them
+/// the first plain step takes 1.7 times as long as the tenth, and costs that lean on the first ones would make rows look free. Such times count only until
+/// there are others.
+const COLD: u32 = 10;
 
 /// Judged drafts of earlier sequences that are remembered in each bin of confidence.
 const CONFIDENCE_MEMORY: f64 = 200.0;
@@ -51,6 +55,9 @@ struct Median {
 
 impl Median {
     fn record(&mut self, seconds: f64, step: u64) {
+        if step - self.latest > STALE {
+            self.recorded = 0; // what was so long ago was on another machine, as it were
+        }
         self.latest = step;
         self.times[self.recorded % self.times.len()] = seconds;
         self.recorded += 1;
@@ -120,6 +127,8 @@ pub struct CostModel {
     recorded: u64,
     last_path: Option<usize>, // of the latest draft step: whose states the next verification enters from
     sequences: f64,           // in a decoding step, lately
+    cold: u32,                // steps to come whose times do not last
+    warm: bool,               // whether there are other times
 }
 
 impl Default for CostModel {
@@ -138,19 +147,31 @@ impl CostModel {
             recorded: 0,
             last_path: None,
             sequences: 1.0,
+            cold: 0,
+            warm: false,
         }
     }
 
-    /// Takes note of one step of `rows` that took `seconds`. Steps with prompt rows in them tell nothing and are left out.
+    /// Takes note of one step of `rows` that took `seconds`. Steps with prompt rows in them tell nothing and are left out, and so
+    /// are the times of those just after them.
     ///
     /// A step with draft rows counts as a draft step of their plan even if other sequences verify in it: that is the time that drafting
     /// takes there.
     pub fn record(&mut self, rows: &[Row], seconds: f64) {
-        if rows.is_empty()
-            || rows.iter().any(|r| r.readout == Readout::Nothing)
-            || !(seconds.is_finite() && seconds > 0.0)
-        {
+        if rows.iter().any(|r| r.readout == Readout::Nothing) {
+            self.cold = COLD;
             return;
+        }
+        if rows.is_empty() || !(seconds.is_finite() && seconds > 0.0) {
+            return;
+        }
+        if self.cold > 0 {
+            self.cold -= 1;
+            if self.warm {
+                return;
+            }
+        } else if !std::mem::replace(&mut self.warm, true) {
+            self.forget_times();
         }
         self.recorded += 1;
         let level = level_of(rows.iter().map(|r| r.pos).max().unwrap_or(0));
@@ -171,7 +192,10 @@ impl CostModel {
                 draft = Some(row);
             }
         }
-        self.sequences += (sequences as f64 - self.sequences) * 0.1;
+        // Not all sequences draft, and the others wait meanwhile.
+        if draft.is_none() {
+            self.sequences += (sequences as f64 - self.sequences) * 0.25;
+        }
         if let Some(row) = draft {
             let at = self.path_index(&row.plan, row.readout);
             self.last_path = Some(at);
@@ -224,10 +248,16 @@ impl CostModel {
         (own.accepted * scale, own.judged * scale)
     }
 
-    /// Decoding steps since a plain one was timed, at contexts like that of `pos` and the number of sequences of late; `None`: none ever was.
-    pub(crate) fn plain_age(&self, pos: usize) -> Option<u64> {
-        let pass = self.pass[level_of(pos)].get(self.batch() - 1)?;
-        (pass.recorded > 0).then(|| self.recorded - pass.latest)
+    /// Whether a plain step would tell what one costs, at contexts like that of `pos` and the number of sequences of late, and too few of late did.
+    pub(crate) fn plain_is_due(&self, pos: usize) -> bool {
+        let pass = self.pass[level_of(pos)].get(self.batch() - 1);
+        let due = |pass: &Median| pass.recorded < SURE || self.recorded - pass.latest > STALE;
+        (self.cold == 0 || !self.warm) && pass.is_none_or(due)
+    }
+
+    fn forget_times(&mut self) {
+        self.pass.iter_mut().for_each(|level| level.fill(Median::default()));
+        self.paths.iter_mut().for_each(|path| *path.times = Default::default());
     }
 
     /// The same costs, as they are at contexts like that of `pos`.
@@ -376,16 +406,24 @@ impl<'a> CostsAt<'a> {
             };
             rows * (1.0 - share * plan.exact_prefix() as f64 / n)
         };
-        let measured = || {
-            let own = self.costs.path_costs(path)?;
+        if self.costs.batch() > 1 || !self.costs.recorded_pass() {
+            return inferred;
+        }
+        let Some(own) = self.costs.path_costs(path) else { return inferred };
+        let measured = |kept: usize| {
             self.look(|level| {
                 own.times[level].verify.get(kept)?.get(from_token)?.measured(self.costs.recorded, self.costs.batch())
             })
         };
-        match measured().filter(|_| self.costs.batch() == 1 && self.costs.recorded_pass()) {
-            Some(measured) => measured.against(inferred * self.estimate(1)) / self.estimate(1),
-            None => inferred,
+        let plain = self.estimate(1);
+        if let Some(measured) = measured(kept) {
+            return measured.against(inferred * plain) / plain;
         }
+        // One that was never run costs what those of about as many rows did, and its rows more or fewer.
+        let nearest = (1..=MAX_DRAFT).flat_map(|d| [kept.checked_sub(d).filter(|k| *k > 0), Some(kept + d)]);
+        let sure = |kept: usize| Some((kept, measured(kept).filter(|m| m.is_sure())?.seconds / plain));
+        let found = nearest.flatten().find_map(sure);
+        found.map_or(inferred, |(near, cost)| cost * rows / self.b(near + from_token))
     }
 
     fn pass(&self, m: usize) -> Option<Measured> {
@@ -527,6 +565,36 @@ mod tests {
     }
 
     #[test]
+    fn steps_after_a_prompt_are_not_timed() {
+        let mut costs = CostModel::new();
+        assert!(costs.plain_is_due(0));
+        let full = LayerPlan::full(10);
+        costs.record(&[Row { readout: Readout::Nothing, ..row(0, Enter::Token, &full) }], 9.0);
+        for _ in 0..COLD {
+            passes(&mut costs, 1, 2.0);
+        }
+        assert_eq!(costs.plain(), Some(2.0), "until there is something better");
+        passes(&mut costs, 2, 1.1);
+        assert_eq!(costs.plain(), None);
+        for _ in 0..SURE {
+            assert!(costs.plain_is_due(0) && costs.plain_is_due(3 * FIRST_LEVEL));
+            passes(&mut costs, 1, 1.0);
+        }
+        assert!(!costs.plain_is_due(0) && costs.plain_is_due(3 * FIRST_LEVEL));
+        assert_eq!(costs.plain(), Some(1.0));
+        costs.record(&[Row { readout: Readout::Nothing, ..row(0, Enter::Token, &full) }], 9.0);
+        for _ in 0..COLD {
+            assert!(!costs.plain_is_due(3 * FIRST_LEVEL), "it would tell nothing");
+            passes(&mut costs, 1, 2.0);
+        }
+        assert_eq!(costs.plain(), Some(1.0));
+        (0..=STALE).for_each(|_| passes(&mut costs, 2, 1.1));
+        assert!(costs.plain_is_due(0), "it was long ago");
+        passes(&mut costs, 1, 1.5);
+        assert_eq!(costs.plain(), Some(1.5), "and what it was then counts no more");
+    }
+
+    #[test]
     fn in_a_batch_a_row_more_for_everyone_is_priced() {
         let full = LayerPlan::full(4);
         let mut costs = CostModel::new();
@@ -568,9 +636,6 @@ mod tests {
         assert_eq!((costs.at(10).c(&path), costs.at(6000).c(&path)), (0.5, 0.7));
         assert!((costs.at(6000).b(4) - 1.2).abs() < 1e-12, "taken over from where it was measured, scaled");
         assert_eq!(costs.at(700).c(&path), 0.5);
-        assert_eq!(
-            (costs.plain(), costs.plain_age(100), costs.plain_age(5000), costs.plain_age(700)),
-            (Some(2.0), Some(4), Some(1), None)
-        );
+        assert_eq!(costs.plain(), Some(2.0));
     }
 }
