@@ -4,7 +4,8 @@
 
 For each model `selfspec bench` measures c, b(k+1), and layer skip at exit L with K drafts a round on the prompts, N times in turns; medians count. `alpha` is the
 acceptance of a draft whose predecessors in the round were accepted, with which E(k) = (1 - alpha^(k+1)) / (1 - alpha) and
-speed-up = E(k) / (c k + b(k+1)).
+speed-up = E(k) / (c k + b(k+1)). A plain step is one of plain decoding: a pass over one row, and what handing out a token takes. On a model this small that
+is an eighth of the pass, and a round takes it once.
 """
 
 import argparse
@@ -21,9 +22,11 @@ def bench(args, model):
 
 
 def figures(args, result):
-    """(kind, acceptance of drafted tokens, alpha, E, predicted speed-up, measured speed-up) of each kind of prompt."""
+    """(kind, acceptance of drafted tokens, alpha, E, predicted speed-up, measured speed-up, c, b) of each kind of prompt."""
     k = args.draft_len
-    c, b = result["c"][str(args.exit)], result["b"][str(k + 1)]
+    one, plain = result["pass_ms"]["1"], 1000 / result["plain_tok_s"]
+    c = result["c"][str(args.exit)] * one / plain
+    b = (result["pass_ms"][str(k + 1)] + plain - one) / plain
     for row in result["speculation"]:
         if row["drafter"] != "layer-skip":
             continue
