@@ -12,6 +12,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
+use selfspec_engine::ExitHeadSource;
+
 use crate::args::{Cli, Spec};
 use crate::failure::usage;
 
@@ -29,15 +31,26 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ("count", "json"),
 ];
 
-/// Flags that mean nothing without speculation.
-const SPECULATIVE: &[&str] =
-    &["exit_layer", "skip_layers", "min_confidence", "draft_len", "no_bonus", "spec_always", "show_drafts", "trace"];
+/// Flags that mean nothing without speculation. An exit head counts where it is one: `off` goes with everything but itself.
+const SPECULATIVE: &[&str] = &[
+    "exit_layer",
+    "skip_layers",
+    "min_confidence",
+    "draft_len",
+    "no_bonus",
+    "spec_always",
+    "show_drafts",
+    "trace",
+    EXIT_HEAD,
+];
 
 /// Of these, the ones that mean nothing to prompt lookup.
-const OF_LAYERS: &[&str] = &["exit_layer", "skip_layers", "min_confidence"];
+const OF_LAYERS: &[&str] = &["exit_layer", "skip_layers", "min_confidence", EXIT_HEAD];
 
 /// Flags that name layers to draft with.
 const OF_PLANS: &[&str] = &["exit_layer", "skip_layers"];
+
+const EXIT_HEAD: &str = "exit_head";
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -222,12 +235,17 @@ fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
     let (spec, useless) = match matches.try_get_one::<Spec>("spec") {
         Ok(Some(Spec::Off)) => ("off", SPECULATIVE),
         Ok(Some(Spec::PromptLookup)) => ("prompt-lookup", OF_LAYERS),
+        Ok(Some(Spec::LayerSkip)) => ("layer-skip", &[EXIT_HEAD][..]),
         Ok(Some(Spec::ExitHead)) => ("exit-head", OF_PLANS),
         _ => return pairs,
     };
+    let no_head = matches!(matches.try_get_one::<ExitHeadSource>(EXIT_HEAD), Ok(Some(ExitHeadSource::Off)));
     if let Some(other) = given("spec").map(|g| Given { value: spec, ..g }) {
-        let useless = useless.iter().filter_map(|id| given(id));
+        let useless = useless.iter().filter(|id| !(no_head && **id == EXIT_HEAD)).filter_map(|id| given(id));
         pairs.extend(useless.map(|one| Pair { one, other, verb: "does not apply to" }));
+        let off = given(EXIT_HEAD).filter(|_| no_head && spec == "exit-head");
+        let off = off.map(|one| Given { value: "off", ..one });
+        pairs.extend(off.map(|one| Pair { one, other, verb: "cannot be used with" }));
     }
     pairs
 }

@@ -29,12 +29,16 @@ struct Hinted {
     hint: String,
 }
 
+/// A failure, with what to do about it.
+pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    Hinted { message: message.into(), hint: hint.into() }.into()
+}
+
 /// A prompt that leaves no room, with the flag for a longer context where the model allows one.
 pub(crate) fn too_long(error: anyhow::Error, most: usize) -> anyhow::Error {
     match error.downcast_ref::<EngineError>() {
         Some(EngineError::PromptTooLong { context, .. }) if *context < most => {
-            let hint = format!("-c gives a longer context, up to {most}");
-            Hinted { message: error.to_string(), hint }.into()
+            hinted(error.to_string(), format!("-c gives a longer context, up to {most}"))
         }
         _ => error,
     }
@@ -101,6 +105,7 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
             "--raw uses the prompt as plain text".to_owned()
         }
         EngineError::PromptTooLong { .. } => "the model takes no longer prompts".to_owned(),
+        EngineError::Tuning { .. } => "`selfspec tune` writes it anew, --no-tuning leaves it unread".to_owned(),
         EngineError::NeverFits { .. } => "ask for fewer tokens with -n".to_owned(),
         _ => return None,
     })

@@ -14,6 +14,7 @@ mod doctor;
 mod failure;
 mod ls;
 mod model;
+mod out_path;
 mod output;
 mod progress;
 mod prompts;

@@ -45,6 +45,14 @@ pub enum EngineError {
         /// What is wrong with it.
         why: String,
     },
+    /// The tuning beside the model cannot be used.
+    #[error("{}: {why}", path.display())]
+    Tuning {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// An exit head cannot be used.
     #[error("{}: {source}", path.display())]
     ExitHead {

@@ -88,7 +88,7 @@ impl Tuning {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(EngineError::Io { path, source }),
         };
-        let wrong = |why: String| EngineError::File { path: path.clone(), why };
+        let wrong = |why: String| EngineError::Tuning { path: path.clone(), why };
         let tuning: Tuning = serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not a tuning: {e}")))?;
         if tuning.version != Self::VERSION {
             let why = format!("its format is version {}, this program reads version {}", tuning.version, Self::VERSION);
@@ -107,8 +107,11 @@ impl Tuning {
         let text = serde_json::to_string_pretty(self).expect("plain data");
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".part");
-        std::fs::write(&unfinished, text).map_err(io)?;
-        std::fs::rename(&unfinished, &path).map_err(io)?;
+        let written = std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, &path));
+        if let Err(error) = written {
+            let _ = std::fs::remove_file(&unfinished); // the write's error is the one to tell
+            return Err(io(error));
+        }
         Ok(path)
     }
 

@@ -198,7 +198,7 @@ impl<'a> Cache<'a> {
         };
         let locks = names("locks").filter_map(|n| n.strip_suffix(".lock").map(str::to_owned));
         for key in names("tmp").chain(locks).filter(|k| is_plain_path(k)).collect::<BTreeSet<String>>() {
-            if let Some(_lock) = Lock::try_take(&self.lock_path(&key)) {
+            if let Ok(Some(_lock)) = Lock::try_take(&self.lock_path(&key)) {
                 self.clear_tmp(&key);
                 self.clear_parts(&key, !is_alias(&key));
             }

@@ -39,6 +39,7 @@ use std::time::Duration;
 pub use alias::{Alias, DEFAULT_MODEL, Source, WheelPart, aliases};
 pub use cache::{Cached, Kind};
 pub use error::HubError;
+pub use lock::Lock;
 pub use name::ModelName;
 pub use progress::{Event, Progress, Silent};
 

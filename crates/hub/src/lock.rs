@@ -1,4 +1,4 @@
-//! Locks of names: one process at a time fetches or removes a model.
+//! Locks of names: one process at a time fetches or removes a model, or works in a folder.
 //!
 //! The holder removes its lock file, so that none is left. Another process may then have waited for a file that is gone: a lock counts
 //! only if the file that was locked is still the one at its path.
@@ -10,7 +10,7 @@ use crate::{Event, HubError, Progress};
 
 /// A held lock; dropping it frees the name.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     path: PathBuf,
     _file: File, // closed after its path is gone: whoever gets it next sees that and asks again
 }
@@ -34,10 +34,17 @@ impl Lock {
         }
     }
 
-    /// The lock, if it can be had at once.
-    pub(crate) fn try_take(path: &Path) -> Option<Lock> {
-        let file = open(path).ok()?;
-        (file.try_lock().is_ok() && is_at(&file, path)).then(|| Lock { path: path.to_owned(), _file: file })
+    /// The lock that the file at `path` stands for, which is made; `None` if another process holds it.
+    ///
+    /// # Errors
+    /// The file cannot be made or locked.
+    pub fn try_take(path: &Path) -> Result<Option<Lock>, HubError> {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(is_at(&file, path).then(|| Lock { path: path.to_owned(), _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(HubError::io("lock", path, e)),
+        }
     }
 }
 
@@ -90,7 +97,7 @@ mod tests {
                         let lock = Lock::wait(&path, &Silent).expect("taken");
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                         turns.fetch_add(1, Ordering::SeqCst);
-                        assert!(Lock::try_take(&path).is_none());
+                        assert!(matches!(Lock::try_take(&path), Ok(None)));
                         inside.fetch_sub(1, Ordering::SeqCst);
                         drop(lock);
                     }
@@ -99,6 +106,7 @@ mod tests {
         });
         assert_eq!(turns.into_inner(), 400);
         assert!(!path.exists());
-        assert!(Lock::try_take(&path).is_some());
+        assert!(matches!(Lock::try_take(&path), Ok(Some(_))));
+        assert!(Lock::try_take(&path.join("below")).is_err());
     }
 }

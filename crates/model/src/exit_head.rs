@@ -4,6 +4,9 @@
 //! position before, which the last verification computed anyway (compare EAGLE-3, Li et al. 2025, and LayerSkip, Elhoushi et al. 2024). At
 //! drafted positions, where the model has not run, the head's own state stands for them. The model itself is not touched by it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use selfspec_kernels::{Format, PanelMatrix, Team};
@@ -77,6 +80,9 @@ pub enum ExitHeadError {
     /// A tensor is not there.
     #[error("tensor `{0}` is missing")]
     MissingTensor(String),
+    /// The card tells of no such tensor.
+    #[error("tensor `{0}`: its card tells of none")]
+    ExtraTensor(String),
     /// A tensor has another shape than model and card ask for.
     #[error("tensor `{tensor}`: expected {expected}, got {got}")]
     Shape {
@@ -122,7 +128,7 @@ impl ExitHead {
             return Err(ExitHeadError::ExitLayer { exit: card.exit_layer, n_layers: c.n_layers });
         }
         let file = SafeTensors::deserialize(bytes).map_err(|e| ExitHeadError::Format(e.to_string()))?;
-        let tensors = Tensors { file, team };
+        let tensors = Tensors { file, team, read: RefCell::default() };
         if let Some(layer) = card.features.iter().find(|l| **l > c.n_layers) {
             return Err(ExitHeadError::Feature { layer: *layer, n_layers: c.n_layers });
         }
@@ -138,15 +144,21 @@ impl ExitHead {
                 guess_weight: tensors.matrix("fuse_guess.weight", c.dim, 2 * c.dim)?,
             })
         });
-        let vocab = DraftVocab::new(model, tensors.ids("draft_vocab")?, team)?;
-        Ok(ExitHead {
+        let ids = tensors.ids("draft_vocab")?;
+        if ids.len() != card.vocab {
+            let why = format!("its card: it can propose {} tokens, and `draft_vocab` names {}", card.vocab, ids.len());
+            return Err(ExitHeadError::Card(why));
+        }
+        let head = ExitHead {
             exit: card.exit_layer,
             fuse: fuse.transpose()?,
             layer: tensors.layer(model, card.ffn_dim)?,
             output_norm: tensors.vector("output_norm.weight", c.dim)?,
-            vocab,
+            vocab: DraftVocab::new(model, ids, team)?,
             card,
-        })
+        };
+        tensors.finish()?;
+        Ok(head)
     }
 
     /// What it is, and how it was made.
@@ -185,6 +197,7 @@ impl ExitHead {
 struct Tensors<'a> {
     file: SafeTensors<'a>,
     team: &'a Team,
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl Tensors<'_> {
@@ -225,7 +238,15 @@ impl Tensors<'_> {
     }
 
     fn get(&self, name: &str) -> Result<safetensors::tensor::TensorView<'_>, ExitHeadError> {
+        self.read.borrow_mut().insert(name.to_owned());
         self.file.tensor(name).map_err(|_| ExitHeadError::MissingTensor(name.to_owned()))
+    }
+
+    /// Refuses tensors that were not read: the card and the file are of different heads then.
+    fn finish(&self) -> Result<(), ExitHeadError> {
+        let read = self.read.borrow();
+        let extra = self.file.names().into_iter().filter(|name| !read.contains(*name)).min();
+        extra.map_or(Ok(()), |name| Err(ExitHeadError::ExtraTensor(name.to_owned())))
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ExitHeadError> {
@@ -268,7 +289,8 @@ impl Tensors<'_> {
         if tensor.dtype() != Dtype::I32 || tensor.shape().len() != 1 {
             return Err(mismatch(name, "I32 of one dimension".to_owned(), &tensor));
         }
-        Ok(tensor.data().chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        let ids = tensor.data().chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        ids.map(|id| u32::try_from(id).map_err(|_| ExitHeadError::Card(format!("`{name}` names token {id}")))).collect()
     }
 }
 

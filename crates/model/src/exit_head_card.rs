@@ -54,9 +54,28 @@ impl ExitHeadCard {
     /// The version that is read and written.
     pub const VERSION: u32 = 1;
 
+    /// Refuses what no training writes.
+    fn check(&self) -> Result<(), ExitHeadError> {
+        let wrong = |why: String| Err(ExitHeadError::Card(format!("its card: {why}")));
+        if let Some(pair) = self.features.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return wrong(format!("features must ascend, and {} follows {}", pair[1], pair[0]));
+        }
+        let coverage = self.coverage.iter().map(|(domain, share)| ("coverage", domain, *share));
+        let acceptance = self.acceptance.iter().flat_map(|(domain, places)| {
+            let of_domain = |share: &f64| ("acceptance", domain, *share);
+            places.iter().map(of_domain).collect::<Vec<_>>()
+        });
+        match coverage.chain(acceptance).find(|(_, _, share)| !(0.0..=1.0).contains(share)) {
+            Some((what, domain, share)) => {
+                wrong(format!("{what} of `{domain}` is {share}, and a share is from 0 to 1"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Acceptance over all domains and places; `None` where it is not known.
     pub fn mean_acceptance(&self) -> Option<f64> {
-        let all: Vec<f64> = self.acceptance.values().flatten().copied().filter(|a| (0.0..=1.0).contains(a)).collect();
+        let all: Vec<f64> = self.acceptance.values().flatten().copied().collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
@@ -73,6 +92,7 @@ impl ExitHeadCard {
             let why = format!("its format is version {}, this program reads version {}", card.version, Self::VERSION);
             return Err(ExitHeadError::Card(why));
         }
+        card.check()?;
         Ok(card)
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
@@ -244,6 +244,7 @@ fn a_head_that_does_not_fit_is_refused_with_the_reason() {
     let with = |change: &dyn Fn(&mut TinyExitHead)| {
         let mut head = head.clone();
         change(&mut head);
+        head.card.vocab = head.vocab.len();
         why(&head.bytes(c), "f")
     };
     assert_eq!(with(&|h| h.card.version = 2), "its format is version 2, this program reads version 1");
@@ -269,6 +270,25 @@ fn a_head_that_does_not_fit_is_refused_with_the_reason() {
     assert_eq!(nan, "tensor `output_norm.weight` holds a number that is not finite");
     let inf = broken(&|t| t.get_mut("fuse.weight").expect("there").2[..2].copy_from_slice(&[0x80, 0x7f]));
     assert_eq!(inf, "tensor `fuse.weight` holds a number that is not finite");
+    let other = |change: &dyn Fn(&mut TinyExitHead)| {
+        let mut other = head.clone();
+        change(&mut other);
+        why(&other.file(&head.tensors(c)), "f")
+    };
+    assert_eq!(other(&|h| h.card.features.reverse()), "its card: features must ascend, and 3 follows 4");
+    let extra = other(&|h| h.card.features.clear());
+    assert_eq!(extra, "tensor `exit_norm.weight`: its card tells of none");
+    assert_eq!(other(&|h| h.card.vocab += 1), "its card: it can propose 3 tokens, and `draft_vocab` names 2");
+    assert_eq!(
+        other(&|h| h.card.coverage = BTreeMap::from([("chat".to_owned(), 1.5)])),
+        "its card: coverage of `chat` is 1.5, and a share is from 0 to 1"
+    );
+    assert_eq!(
+        other(&|h| h.card.acceptance = BTreeMap::from([("chat".to_owned(), vec![0.5, -0.5])])),
+        "its card: acceptance of `chat` is -0.5, and a share is from 0 to 1"
+    );
+    let below = broken(&|t| t.get_mut("draft_vocab").expect("there").2[..4].copy_from_slice(&(-5i32).to_le_bytes()));
+    assert_eq!(below, "`draft_vocab` names token -5");
     let no_card =
         safetensors::serialize(Vec::<(String, safetensors::tensor::TensorView<'_>)>::new(), None).expect("empty");
     assert_eq!(why(&no_card, "f"), "no card: the metadata lacks `selfspec_head`");

@@ -22,7 +22,11 @@ pub(crate) fn features(s: &str) -> Result<Features, String> {
         return Ok(Features(Vec::new()));
     }
     let layers: Result<Vec<usize>, String> = s.split(',').map(count).collect();
-    layers.map(Features).map_err(|_| "expected numbers of layers with commas between, or none".to_owned())
+    let layers = layers.map_err(|_| "expected numbers of layers with commas between, or none".to_owned())?;
+    match layers.iter().enumerate().find(|(i, layer)| layers[..*i].contains(layer)) {
+        Some((_, twice)) => Err(format!("{twice} is named twice")),
+        None => Ok(Features(layers)),
+    }
 }
 
 pub(crate) fn exit_head(s: &str) -> Result<ExitHeadSource, String> {

@@ -10,6 +10,7 @@ use anyhow::Context;
 use selfspec_engine::{Engine, Generation, Prompt, Request, SamplingParams, SpeculationParams, TokenId};
 use serde::{Deserialize, Serialize};
 
+use super::work::stale;
 use crate::output::Ui;
 use crate::progress::Steps;
 
@@ -22,6 +23,27 @@ pub(crate) struct Answer {
     pub(crate) prompt: Vec<TokenId>,
     /// The tokens of the answer.
     pub(crate) tokens: Vec<TokenId>,
+    /// Most tokens that it could have.
+    #[serde(default)]
+    pub(crate) max_tokens: Option<usize>,
+    /// Temperature that it was sampled at, and the seed if that is above 0.
+    #[serde(default)]
+    pub(crate) sampled: Option<(f32, Option<u64>)>,
+}
+
+impl Answer {
+    /// What says that it is of another job: prompt, flags.
+    fn differs(&self, prompt: &[TokenId], job: &Job) -> Option<String> {
+        if self.prompt != prompt {
+            return Some("is to another prompt: files, limits or their order have changed".to_owned());
+        }
+        let changed = self.max_tokens.filter(|n| *n != job.max_tokens);
+        if let Some(n) = changed {
+            return Some(format!("could have {n} tokens, -n is {} now", job.max_tokens));
+        }
+        let sampled = self.sampled.filter(|sampled| *sampled != job.sampled());
+        sampled.map(|_| "was sampled otherwise: --sampled or --seed has changed".to_owned())
+    }
 }
 
 /// One answer to be generated.
@@ -31,6 +53,13 @@ pub(crate) struct Job {
     pub(crate) prompt: Prompt,
     pub(crate) sampling: SamplingParams,
     pub(crate) max_tokens: usize,
+}
+
+impl Job {
+    fn sampled(&self) -> (f32, Option<u64>) {
+        let temperature = self.sampling.temperature;
+        (temperature, self.sampling.seed.filter(|_| temperature > 0.0))
+    }
 }
 
 /// Requests under way at a time: more than a step takes, so that none waits for the next one to be read.
@@ -46,14 +75,9 @@ const SAY: Duration = Duration::from_secs(30);
 pub(crate) fn generate(engine: &Engine, what: &str, jobs: &[Job], path: &Path, ui: &Ui) -> anyhow::Result<Vec<Answer>> {
     let mut answers = read(path)?;
     for (line, (answer, job)) in answers.iter().zip(jobs).enumerate() {
-        anyhow::ensure!(
-            engine.encode(&job.prompt)? == answer.prompt,
-            "{}, line {}: an answer to another prompt than the {}. one now. Files, limits or their order have changed: delete it, or name \
-             another working folder",
-            path.display(),
-            line + 1,
-            line + 1
-        );
+        if let Some(why) = answer.differs(&engine.encode(&job.prompt)?, job) {
+            return Err(stale(path, &format!("the answer in line {} {why}", line + 1)));
+        }
     }
     if answers.len() >= jobs.len() {
         answers.truncate(jobs.len());
@@ -77,7 +101,13 @@ pub(crate) fn generate(engine: &Engine, what: &str, jobs: &[Job], path: &Path, u
         let Some((job, prompt, generation)) = under_way.pop_front() else { break };
         let generated = generation.map(Generation::wait).transpose()?.map_or(Vec::new(), |summary| summary.token_ids);
         tokens += generated.len();
-        let answer = Answer { domain: job.domain.clone(), prompt, tokens: generated };
+        let answer = Answer {
+            domain: job.domain.clone(),
+            prompt,
+            tokens: generated,
+            max_tokens: Some(job.max_tokens),
+            sampled: Some(job.sampled()),
+        };
         serde_json::to_writer(&mut file, &answer).with_context(cannot)?;
         file.write_all(b"\n").with_context(cannot)?;
         answers.push(answer);
@@ -110,6 +140,9 @@ fn submit<'j>(engine: &Engine, job: &'j Job) -> anyhow::Result<(&'j Job, Vec<Tok
 }
 
 /// The whole lines of a file; what a crash left of the last one is cut off.
+///
+/// # Errors
+/// It cannot be read, or a whole line is no answer.
 fn read(path: &Path) -> anyhow::Result<Vec<Answer>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -122,10 +155,11 @@ fn read(path: &Path) -> anyhow::Result<Vec<Answer>> {
     loop {
         line.clear();
         let n = reader.read_until(b'\n', &mut line).with_context(cannot)?;
-        match serde_json::from_slice(&line) {
-            Ok(answer) if line.ends_with(b"\n") => answers.push(answer),
-            _ => break,
+        if !line.ends_with(b"\n") {
+            break;
         }
+        let answer = serde_json::from_slice(&line);
+        answers.push(answer.map_err(|e| stale(path, &format!("line {} is no answer: {e}", answers.len() + 1)))?);
         whole += n as u64;
     }
     if whole < std::fs::metadata(path).with_context(cannot)?.len() {
@@ -153,11 +187,44 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("answers.jsonl");
         assert_eq!(read(&path).expect("none yet"), []);
-        let answer = Answer { domain: "chat".to_owned(), prompt: vec![1, 2], tokens: vec![3] };
+        let answer = Answer {
+            domain: "chat".to_owned(),
+            prompt: vec![1, 2],
+            tokens: vec![3],
+            max_tokens: Some(8),
+            sampled: Some((0.8, Some(5))),
+        };
         let line = serde_json::to_string(&answer).expect("plain data");
         std::fs::write(&path, format!("{line}\n{line}\n{}", &line[..20])).expect("written");
         assert_eq!(read(&path).expect("two lines"), [answer.clone(), answer]);
         assert_eq!(std::fs::metadata(&path).expect("there").len(), 2 * (line.len() as u64 + 1));
+        std::fs::write(&path, format!("{line}\n}}{{\n{line}\n")).expect("written");
+        let why = read(&path).expect_err("not an answer").to_string();
+        assert!(why.contains("answers.jsonl: line 2 is no answer: "), "{why}");
+    }
+
+    #[test]
+    fn answers_that_were_made_otherwise_are_told_from_those_of_now() {
+        let sampling = SamplingParams { temperature: 0.8, seed: Some(5), ..SamplingParams::default() };
+        let job = |max_tokens, sampling: &SamplingParams| Job {
+            domain: "chat".to_owned(),
+            prompt: Prompt::Tokens(vec![1, 2]),
+            sampling: sampling.clone(),
+            max_tokens,
+        };
+        let answer = Answer {
+            domain: "chat".to_owned(),
+            prompt: vec![1, 2],
+            tokens: vec![3],
+            max_tokens: Some(8),
+            sampled: Some((0.8, Some(5))),
+        };
+        assert_eq!(answer.differs(&[1, 2], &job(8, &sampling)), None);
+        let why = |prompt: &[TokenId], job: &Job| answer.differs(prompt, job).expect("another");
+        assert!(why(&[1, 3], &job(8, &sampling)).starts_with("is to another prompt"));
+        assert_eq!(why(&[1, 2], &job(9, &sampling)), "could have 8 tokens, -n is 9 now");
+        assert!(why(&[1, 2], &job(8, &SamplingParams::default())).contains("--sampled or --seed"));
+        assert!(why(&[1, 2], &job(8, &SamplingParams { seed: Some(6), ..sampling })).contains("--sampled or --seed"));
     }
 
     #[test]

@@ -17,14 +17,14 @@ use selfspec_train::{
 };
 
 use super::answers::{Answer, Job, generate, minutes};
-use super::{check_out, own_prompts, states::States};
+use super::{own_prompts, states::States, work::WorkFolder};
 use crate::args::{DataArgs, TrainHeadArgs};
 use crate::failure::usage;
-use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::Steps;
 use crate::prompts::{self, Case};
 use crate::request::Style;
+use crate::{model, out_path};
 
 /// Prompts that the model writes where it is given none.
 const OWN_PROMPTS: usize = 2000;
@@ -38,9 +38,8 @@ const SAY: Duration = Duration::from_secs(30);
 const JUDGED: usize = 5;
 
 pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
-    check_out(&args.out, true)?;
-    let work = args.work.clone().unwrap_or_else(|| beside(&args.out, ".work"));
-    std::fs::create_dir_all(&work).with_context(|| format!("cannot make the folder {}", work.display()))?;
+    out_path::check("--out", &args.out, true)?;
+    let work = WorkFolder::open(args.work.as_deref(), &args.out)?;
     let path = model::locate(&args.model.model, ui)?;
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, ..DraftSetup::default() };
     let loaded =
@@ -77,9 +76,9 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
         let card = trainer.start_from(head)?;
         before = format!("; before that, {}", card.data);
     }
-    let checkpoint = work.join("checkpoint");
+    let checkpoint = work.file("checkpoint");
     if checkpoint.exists() {
-        trainer.resume(&checkpoint)?;
+        trainer.resume(&checkpoint).map_err(|e| work.remedy(e))?;
         let (step, steps) = trainer.steps();
         ui.note(&format!("going on from step {step} of {steps}"));
     }
@@ -101,13 +100,6 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A path with more at the end of its name.
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
-}
-
 fn head_plan(args: &TrainHeadArgs, loaded: &Loaded) -> anyhow::Result<HeadPlan> {
     let info = loaded.info();
     let n = info.n_layers;
@@ -124,7 +116,6 @@ fn head_plan(args: &TrainHeadArgs, loaded: &Loaded) -> anyhow::Result<HeadPlan> 
     }
     let mut features = features;
     features.sort_unstable();
-    features.dedup();
     Ok(HeadPlan { exit_layer: given.head_layer, features, ffn_dim: given.ffn.unwrap_or(info.ffn_dim) })
 }
 
@@ -141,7 +132,7 @@ fn train_options(args: &TrainHeadArgs, plan: HeadPlan) -> TrainOptions {
 }
 
 /// The model's answers to the prompts of the files and to its own.
-fn answers(engine: &Engine, args: &TrainHeadArgs, work: &Path, ui: &Ui) -> anyhow::Result<Vec<Answer>> {
+fn answers(engine: &Engine, args: &TrainHeadArgs, work: &WorkFolder, ui: &Ui) -> anyhow::Result<Vec<Answer>> {
     let data = &args.data;
     let own = data.own_prompts.unwrap_or(if data.prompts.is_empty() { OWN_PROMPTS } else { 0 });
     let mut cases: Vec<Case> = Vec::new();
@@ -156,7 +147,7 @@ fn answers(engine: &Engine, args: &TrainHeadArgs, work: &Path, ui: &Ui) -> anyho
         ));
     }
     if own > 0 {
-        let written = own_prompts::write(engine, own, args.training.seed, &work.join("own-prompts.jsonl"), ui)?;
+        let written = own_prompts::write(engine, own, args.training.seed, &work.file("own-prompts.jsonl"), ui)?;
         cases.extend(written.into_iter().map(|text| Case::of_text("own", text)));
     }
     if cases.is_empty() {
@@ -181,7 +172,7 @@ fn answers(engine: &Engine, args: &TrainHeadArgs, work: &Path, ui: &Ui) -> anyho
             max_tokens: data.max_tokens,
         })
         .collect();
-    generate(engine, "answering prompts", &jobs, &work.join("answers.jsonl"), ui)
+    generate(engine, "answering prompts", &jobs, &work.file("answers.jsonl"), ui)
 }
 
 /// A number in [0, 1) that belongs to `i`: evenly spread, and another one for each purpose.
@@ -228,7 +219,7 @@ fn states(
     loaded: &Loaded,
     corpus: &Corpus,
     plan: &HeadPlan,
-    work: &Path,
+    work: &WorkFolder,
     ui: &Ui,
 ) -> anyhow::Result<Option<StateCache>> {
     let (layers, dim) = (plan.layers(engine.n_layers()), loaded.info().dim);
@@ -245,9 +236,10 @@ fn states(
         }
         true
     };
-    let path = work.join("states");
+    let path = work.file("states");
     let mut source = EngineStates(engine);
-    Ok(StateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress)?)
+    StateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress)
+        .map_err(|e| work.remedy(e))
 }
 
 fn train(trainer: &mut Trainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<Judgement> {

@@ -13,12 +13,12 @@ use selfspec_train::{
 
 use super::answers::minutes;
 use super::layer_skip_report::{risen, table};
-use super::{check_out, documents};
+use super::{documents, work::WorkFolder};
 use crate::args::layer_skip::{self, TrainLayerSkipArgs};
 use crate::failure::usage;
-use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::Steps;
+use crate::{model, out_path};
 
 /// How often training says how far it is.
 const SAY: Duration = Duration::from_secs(30);
@@ -37,8 +37,7 @@ pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
     }
     let path = model::locate(&args.model.model, ui)?;
     let out = output_path(args, &path)?;
-    let work = args.work.clone().unwrap_or_else(|| beside(&out, ".work"));
-    std::fs::create_dir_all(&work).with_context(|| format!("cannot make the folder {}", work.display()))?;
+    let work = WorkFolder::open(args.work.as_deref(), &out)?;
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, untuned: true, ..DraftSetup::default() };
     let loaded =
         Loaded::open_with(&path, args.threads, &setup).with_context(|| format!("cannot load {}", path.display()))?;
@@ -57,9 +56,9 @@ pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
 
     let before = trainer.perplexities(false, threads);
     ui.note(&format!("perplexity before: {:.3} after all layers", before.full().perplexity));
-    let checkpoint = work.join("checkpoint");
+    let checkpoint = work.file("checkpoint");
     if checkpoint.exists() {
-        trainer.resume(&checkpoint, threads)?;
+        trainer.resume(&checkpoint, threads).map_err(|e| work.remedy(e))?;
         let (step, steps) = trainer.steps();
         ui.note(&format!("going on from step {step} of {steps}"));
     }
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
         Some(why) if args.regression.keep => anyhow::bail!("{why}; {} is written all the same", out.display()),
         Some(why) => anyhow::bail!(
             "{why}; the model is not written (--keep writes it), and the checkpoint stays in {}",
-            work.display()
+            work.path().display()
         ),
     }
 }
@@ -95,15 +94,8 @@ fn output_path(args: &TrainLayerSkipArgs, model: &Path) -> anyhow::Result<PathBu
     {
         return Err(usage(format!("--out {}: that is the model itself", out.display()), None));
     }
-    check_out(&out, !model.is_dir())?;
+    out_path::check("--out", &out, !model.is_dir())?;
     Ok(out)
-}
-
-/// A path with more at the end of its name.
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
 }
 
 fn options(args: &TrainLayerSkipArgs, loaded: &Loaded) -> anyhow::Result<BackboneOptions> {
@@ -141,14 +133,19 @@ fn options(args: &TrainLayerSkipArgs, loaded: &Loaded) -> anyhow::Result<Backbon
 }
 
 /// The texts, cut into spans.
-fn spans(args: &TrainLayerSkipArgs, loaded: &std::sync::Arc<Loaded>, work: &Path, ui: &Ui) -> anyhow::Result<Spans> {
+fn spans(
+    args: &TrainLayerSkipArgs,
+    loaded: &std::sync::Arc<Loaded>,
+    work: &WorkFolder,
+    ui: &Ui,
+) -> anyhow::Result<Spans> {
     let (data, regression) = (&args.data, &args.regression);
     if data.span > loaded.info().context {
         let (span, context) = (data.span, loaded.info().context);
         return Err(usage(format!("--span {span}: the model was made for {context} positions"), None));
     }
     let mut train = documents::read(&data.text, loaded)?;
-    let answers = work.join("answers.jsonl");
+    let answers = work.file("answers.jsonl");
     train.extend(documents::answered(&data.prompts, loaded, args.threads, data.max_tokens, &answers, ui)?);
     if regression.eval_text.is_empty() {
         return Ok(Spans::cut(&train, data.span, regression.held_out, args.course.seed)?);

@@ -18,10 +18,10 @@ use anyhow::Context;
 use selfspec_engine::{Engine, EngineOptions, Loaded, TunedDrafter, Tuning};
 
 use crate::args::TuneArgs;
-use crate::model;
 use crate::output::{self, Ui};
 use crate::prompts::{self, Case};
 use crate::request::Style;
+use crate::{model, out_path};
 use candidate::Candidate;
 use costs::Costs;
 use sweep::{Acceptance, Measured};
@@ -45,7 +45,11 @@ struct Findings {
 
 pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), Some(args.limit))?;
+    out_path::check("--report", &args.report, true)?;
     let path = model::locate(&args.model.model, ui)?;
+    if !args.dry_run {
+        out_path::check("the tuning beside the model,", &Tuning::path(&path), true)?;
+    }
     let setup = args.compute.heads.setup();
     let setup = selfspec_engine::DraftSetup { untuned: true, ..setup };
     let loaded = Loaded::open_with(&path, args.compute.threads, &setup)

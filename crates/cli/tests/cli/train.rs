@@ -101,6 +101,18 @@ fn what_cannot_be_trained_is_said_before_anything_is_generated() {
         assert!(late.code == Some(2) && late.stderr.contains(words), "{late:?}");
         assert!(!std::path::Path::new(work).exists(), "nothing is begun");
     }
+    says(&["--features", "5,5"], 2, "5 is named twice");
+    let work = dir.path().join("work");
+    assert!(!work.exists(), "a run that was refused leaves no folder behind");
+
+    // A folder that holds another run's answers.
+    std::fs::create_dir(&work).expect("made");
+    let answer = r#"{"domain":"own","prompt":[],"tokens":[],"max_tokens":9,"sampled":[1.0,1]}"#;
+    std::fs::write(work.join("own-prompts.jsonl"), format!("{answer}\n")).expect("written");
+    says(&["--own-prompts", "1"], 1, "the answer in line 1 is to another prompt");
+    says(&["--own-prompts", "1"], 1, "delete it, or name another working folder with --work");
+    std::fs::write(work.join("own-prompts.jsonl"), "?\n").expect("written");
+    says(&["--own-prompts", "1"], 1, "own-prompts.jsonl: line 1 is no answer");
     let bare = ran(&["train", "head", &model("bare.gguf"), "--work", dir.path().join("w").to_str().expect("UTF-8")]);
     assert!(bare.code == Some(2) && bare.stderr.contains("no chat template"), "{bare:?}");
     let home = tempfile::tempdir().expect("a folder");

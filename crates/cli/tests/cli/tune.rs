@@ -96,4 +96,5 @@ fn what_cannot_be_tuned_is_refused() {
     says(&["--prompts", empty.to_str().expect("UTF-8")], 2, "no prompts");
     says(&["--contexts", "9999999"], 1, "too short for any of them");
     says(&["--exits", "6"], 1, "the model has 6 layers");
+    says(&["--report", "nowhere/r.html"], 2, "--report nowhere/r.html: there is no folder nowhere");
 }
