@@ -1,4 +1,4 @@
-//! Ctrl-C: ends a generation if one is registered, else the program.
+//! Ctrl-C: ends a generation if one is registered, lets long work that asked for it put its state away, else ends the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,6 +7,7 @@ use selfspec_engine::{Canceller, Generation};
 
 static RUNNING: Mutex<Option<Canceller>> = Mutex::new(None);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static PAUSING: AtomicBool = AtomicBool::new(false);
 
 fn running() -> MutexGuard<'static, Option<Canceller>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -19,9 +20,33 @@ pub(crate) fn install() -> anyhow::Result<()> {
             INTERRUPTED.store(true, Ordering::SeqCst);
             canceller.cancel();
         }
+        None if PAUSING.swap(false, Ordering::SeqCst) => INTERRUPTED.store(true, Ordering::SeqCst),
         None => std::process::exit(130),
     })?;
     Ok(())
+}
+
+/// While this lives, the first Ctrl-C ends nothing: the work looks for it, puts its state away and ends itself.
+#[derive(Debug)]
+pub(crate) struct Pausing;
+
+impl Pausing {
+    pub(crate) fn new() -> Self {
+        INTERRUPTED.store(false, Ordering::SeqCst);
+        PAUSING.store(true, Ordering::SeqCst);
+        Pausing
+    }
+
+    /// Whether Ctrl-C was pressed since.
+    pub(crate) fn interrupted(&self) -> bool {
+        INTERRUPTED.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Pausing {
+    fn drop(&mut self) {
+        PAUSING.store(false, Ordering::SeqCst);
+    }
 }
 
 /// While this lives, Ctrl-C ends the generation and not the program.

@@ -75,8 +75,12 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
     }
     line += &format!("; {} drafted, {} accepted", stats.drafted, stats.accepted);
     if stats.drafted > 0 {
-        // The others came after a rejected one, or the answer ended before them.
         line += &format!(", {} rejected", stats.rejected);
+    }
+    // They came after a rejected one, or the answer ended before them.
+    let unjudged = stats.drafted.saturating_sub(stats.accepted + stats.rejected);
+    if unjudged > 0 {
+        line += &format!(", {unjudged} not looked at");
     }
     line += &format!(" in {} rounds", stats.rounds);
     if let Some(why) = &stats.off_reason {

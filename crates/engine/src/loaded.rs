@@ -8,11 +8,11 @@ use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, DraftVocab, Fault, Laye
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
-use crate::draft_heads::DraftSetup;
+use crate::draft_heads::{DraftSetup, ExitHeadSource};
 use crate::error::EngineError;
 use crate::info::ModelInfo;
 use crate::options::EngineOptions;
-use crate::tuning::Tuning;
+use crate::tuning::{TunedDrafter, Tuning};
 use crate::vocab;
 
 /// Most bytes that the KV cache takes unless the options ask for more.
@@ -72,7 +72,12 @@ impl Loaded {
             if !fits {
                 tracing::warn!(model = %path.display(), "the tuning beside the model is of other weights, and is not used");
             }
-            fits
+            // Who names a head wants to see what it does.
+            let named = matches!(setup.exit_head, ExitHeadSource::File(_)) && tuning.drafter != TunedDrafter::ExitHead;
+            if fits && named {
+                tracing::info!("the tuning beside the model is not used: another exit head is named");
+            }
+            fits && !named
         });
         let setup = tuning.as_ref().map_or_else(|| setup.clone(), |tuning| setup.tuned(tuning));
         let heads =

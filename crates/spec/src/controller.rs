@@ -378,7 +378,7 @@ impl Arm {
         }
         if let Some(against) = against.filter(|_| estimate.judged > 0.0 && line.off.is_none()) {
             // The estimate leans on a prior: a few drafts are no measurement, and are not told as one.
-            let judged = estimate.judged.round();
+            let judged = line.record.all.judged.round();
             let drafts = if judged == 1.0 { "draft" } else { "drafts" };
             let against = match against {
                 Reason::Short { gain } => format!("predicted speed-up {gain:.2} and best draft length 1"),

@@ -11,7 +11,7 @@ use super::{COMPUTE, ModelArg, parse};
 pub(crate) struct TrainLayerSkipArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// The trained model: a GGUF file if MODEL is one, else a folder [default: layer-skip.gguf, or the folder layer-skip]
+    /// The trained model: a GGUF file if MODEL is one, whose quantised tensors become F16, else a folder [default: layer-skip.gguf, or the folder layer-skip]
     #[arg(short, long, env = "SELFSPEC_OUT", value_name = "PATH", hide_env = true)]
     pub(crate) out: Option<PathBuf>,
     /// Folder for checkpoints and answers, from which a run that was ended goes on [default: PATH with .work]

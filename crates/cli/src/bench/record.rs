@@ -159,7 +159,7 @@ fn markdown(args: &RecordArgs, drafter: &str, prompts: usize, lines: &[Line]) ->
     let (throughput, absolute) = (format!("throughput b={batch}"), format!("tokens b={batch}"));
     let head = ["setting", "latency b=1", "throughput b=1", &throughput, "acceptance", "token b=1", &absolute];
     format!(
-        "{}: {drafter} draft, temperature {}, {prompts} prompts, up to {} tokens; relative to plain decoding\n\n{}",
+        "{}: {drafter} draft, temperature {}, {prompts} prompts, up to {} tokens; relative to plain decoding\n\n{}\nlatency: of a token, less is better; throughput: tokens a second of all sequences; b: sequences at a time; acceptance: drafts accepted of those drafted; the last two columns are absolute.\n",
         args.model.model,
         args.temp,
         args.max_tokens,

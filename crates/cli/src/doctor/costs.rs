@@ -245,8 +245,8 @@ pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Ch
             NAME,
             Finding {
                 cause: "acceptance",
-                symptom: "speed-up is below 1.1".to_owned(),
-                words: format!("acceptance is low: {words}{pays}"),
+                symptom: "speed-up of a fixed draft length is below 1.1".to_owned(),
+                words: format!("acceptance is low for what a draft costs: {words}{pays}"),
                 remedy: "choose the exit again on prompts like these (`selfspec tune --prompts FILE`), or train for them (`selfspec train head --prompts FILE`)"
                     .to_owned(),
             },

@@ -73,7 +73,8 @@ pub(crate) fn check(record: Option<&Record>, fared: &Fared) -> Check {
     if let Some(worst) = record.by_category.values().copied().min_by(f64::total_cmp)
         && fared.by_category.keys().any(|kind| !record.by_category.contains_key(kind))
     {
-        rest += &format!("; of a kind that is not on record the worst is expected that is, {worst:.2}");
+        rest +=
+            &format!("; kinds that are not on record are expected to reach the least of those that are, {worst:.2}");
     }
     let check = match (shifted.is_empty(), alike.is_empty()) {
         (true, true) => {
@@ -183,7 +184,9 @@ mod tests {
         let (verdict, words) = of(&[("poems", 10, 100)]);
         assert_eq!(verdict, Verdict::Fault);
         assert!(
-            words.contains("of `poems` 0.10 (expected 0.60); of a kind that is not on record the worst is expected"),
+            words.contains(
+                "of `poems` 0.10 (expected 0.60); kinds that are not on record are expected to reach the least"
+            ),
             "{words}"
         );
         assert_eq!(of(&[("poems", 58, 100)]).0, Verdict::Fine, "a new kind that does as well is no shift");

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use selfspec_engine::{Engine, EngineOptions, Fault, Loaded, SpeculationParams};
 
-use crate::args::{DoctorArgs, DoctorFormat, Plant};
+use crate::args::{DoctorArgs, DoctorFormat, HeadArgs, Plant};
 use crate::failure::{Told, usage};
 use crate::model;
 use crate::output::{self, Ui};
@@ -49,7 +49,14 @@ const STRANGE: &str = include_str!("strange.jsonl");
 
 pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts(args, ui)?;
-    let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
+    let load = |heads: &HeadArgs| model::load(&args.model.model, args.compute.threads, heads, ui);
+    let mut heads = args.compute.heads.clone();
+    // What is planted must be found whatever a tuning chose. But the record of another domain may be the tuning's.
+    heads.no_tuning |= args.plant.is_some();
+    let mut loaded = load(&heads)?;
+    if args.plant == Some(Plant::Domain) && loaded.draft_heads().exit.is_none() {
+        loaded = load(&args.compute.heads)?;
+    }
     let style = Style::of(args.raw, loaded.info());
     let together = engine(&loaded, args, TOGETHER)?;
     let prompts = fitting(&together, prompts, style, ui)?;

@@ -10,9 +10,11 @@ use anyhow::Context;
 use selfspec_engine::{Engine, Generation, Prompt, Request, SamplingParams, SpeculationParams, TokenId};
 use serde::{Deserialize, Serialize};
 
-use super::work::stale;
+use super::work::{GO_ON, stale};
+use crate::failure::Interrupted;
 use crate::output::Ui;
 use crate::progress::Steps;
+use crate::signals::Pausing;
 
 /// A prompt and what the model answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,7 +94,13 @@ pub(crate) fn generate(engine: &Engine, what: &str, jobs: &[Job], path: &Path, u
     let mut under_way: VecDeque<(&Job, Vec<TokenId>, Option<Generation>)> = VecDeque::new();
     let mut waiting = jobs[first..].iter();
     (0..first).for_each(|_| steps.step());
+    let pausing = Pausing::new();
     loop {
+        if pausing.interrupted() {
+            file.flush().with_context(cannot)?;
+            ui.note(&format!("stopped after {} of {} answers; {GO_ON}", answers.len(), jobs.len()));
+            return Err(Interrupted.into());
+        }
         while under_way.len() < UNDER_WAY
             && let Some(job) = waiting.next()
         {

@@ -17,13 +17,15 @@ use selfspec_train::{
 };
 
 use super::answers::{Answer, Job, generate, minutes};
-use super::{own_prompts, states::States, work::WorkFolder};
+use super::work::{GO_ON, WorkFolder};
+use super::{own_prompts, states::States};
 use crate::args::{DataArgs, TrainHeadArgs};
-use crate::failure::usage;
+use crate::failure::{Interrupted, usage};
 use crate::output::{self, Ui};
 use crate::progress::Steps;
 use crate::prompts::{self, Case};
 use crate::request::Style;
+use crate::signals::Pausing;
 use crate::{model, out_path};
 
 /// Prompts that the model writes where it is given none.
@@ -34,6 +36,8 @@ const BATCH: usize = 48;
 const KV_BYTES: usize = 2 << 30;
 /// How often training says how far it is.
 const SAY: Duration = Duration::from_secs(30);
+/// Acceptance of first drafts below which drafting seldom pays.
+const SELDOM: f64 = 0.35;
 /// Drafts of a round that the report judges.
 const JUDGED: usize = 5;
 
@@ -65,7 +69,7 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
         ids.len(),
         shares(&covered)
     ));
-    let Some(cache) = states(&engine, &loaded, &corpus, &plan, &work, ui)? else { return Ok(()) };
+    let Some(cache) = states(&engine, &loaded, &corpus, &plan, &work, ui)? else { return Err(Interrupted.into()) };
     let threads = engine.threads();
     drop(engine); // its threads and its cache are not needed any more
 
@@ -82,7 +86,7 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
         let (step, steps) = trainer.steps();
         ui.note(&format!("going on from step {step} of {steps}"));
     }
-    let judgement = train(&mut trainer, &checkpoint, threads, ui)?;
+    let Some(judgement) = train(&mut trainer, &checkpoint, threads, ui)? else { return Err(Interrupted.into()) };
     let card = ExitHeadCard {
         model: loaded.info().name.clone().unwrap_or_else(|| args.model.model.clone()),
         model_fingerprint: loaded.fingerprint().to_owned(),
@@ -96,6 +100,13 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
     trainer.write_head(&args.out, card, precision)?;
     let size = std::fs::metadata(&args.out).map_or(0, |m| m.len());
     output::print(&report(&judgement, trainer.parameters(), size))?;
+    if judgement.all.greedy.first().is_some_and(|first| *first < SELDOM) {
+        ui.note(&format!(
+            "fewer than {SELDOM} of its first drafts are accepted on prompts that were held out, which seldom pays: more prompts (--prompts, --own-prompts) or \
+             epochs make it better"
+        ));
+    }
+    ui.note(&work.done());
     ui.note(&format!("{} is ready: selfspec run {} --exit-head {0}", args.out.display(), args.model.model));
     Ok(())
 }
@@ -225,6 +236,7 @@ fn states(
     let (layers, dim) = (plan.layers(engine.n_layers()), loaded.info().dim);
     let steps = Steps::new(ui, "computing hidden states", corpus.texts.len() as u64);
     let (started, mut said, mut first) = (Instant::now(), Instant::now(), None);
+    let pausing = Pausing::new();
     let mut progress = |done: usize, of: usize| {
         let first = *first.get_or_insert(done);
         steps.set(done as u64);
@@ -234,7 +246,10 @@ fn states(
             let left = minutes(each * (of - done) as f64);
             ui.note(&format!("computing hidden states: {done} of {of}, {left} left"));
         }
-        true
+        if pausing.interrupted() {
+            ui.note(&format!("stopped after the hidden states of {done} of {of} answers; {GO_ON}"));
+        }
+        !pausing.interrupted()
     };
     let path = work.file("states");
     let mut source = EngineStates(engine);
@@ -242,11 +257,13 @@ fn states(
         .map_err(|e| work.remedy(e))
 }
 
-fn train(trainer: &mut Trainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<Judgement> {
+/// Trains to the end; `None` if the user ended it before.
+fn train(trainer: &mut Trainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<Option<Judgement>> {
     let run =
         RunOptions { threads, checkpoint: Some(checkpoint), judge_every: 500, judged_drafts: JUDGED, save_every: 200 };
     let mut said = Instant::now();
     let mut skipped = 0;
+    let pausing = Pausing::new();
     let mut tell = |event: &Event| {
         match event {
             Event::Step(step) => {
@@ -259,18 +276,23 @@ fn train(trainer: &mut Trainer, checkpoint: &Path, threads: usize, ui: &Ui) -> a
             Event::Judged { step, judgement } => ui.note(&format!("step {step}: {}", judgement_line(judgement))),
             Event::Saved { step, path } => ui.detail(&format!("step {step} is saved in {}", path.display())),
         }
-        ControlFlow::Continue(())
+        if pausing.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     match trainer.run(&run, &mut tell)? {
-        Outcome::Finished(Some(judgement)) => Ok(judgement),
-        Outcome::Finished(None) | Outcome::Stopped => Ok(trainer.judge(JUDGED, threads)?),
+        Outcome::Finished(Some(judgement)) => Ok(Some(judgement)),
+        Outcome::Finished(None) => Ok(Some(trainer.judge(JUDGED, threads)?)),
+        Outcome::Stopped => {
+            let (step, steps) = trainer.steps();
+            ui.note(&format!("stopped after step {step} of {steps}; {GO_ON}"));
+            Ok(None)
+        }
     }
 }
 
 fn step_line(step: &StepReport, skipped: usize) -> String {
     let overlap = step.overlap.first().copied().unwrap_or(f64::NAN);
     let mut line = format!(
-        "step {} of {}: loss {:.3}, first draft accepted {overlap:.2}, {:.0} tokens a second, {} left",
+        "step {} of {}: loss {:.3}, first draft accepted {overlap:.2} in its own batch, {:.0} tokens a second, {} left",
         step.step,
         step.steps,
         step.loss,

@@ -12,12 +12,14 @@ use selfspec_train::{
 };
 
 use super::answers::minutes;
+use super::documents;
 use super::layer_skip_report::{risen, table};
-use super::{documents, work::WorkFolder};
+use super::work::{GO_ON, WorkFolder};
 use crate::args::layer_skip::{self, TrainLayerSkipArgs};
-use crate::failure::usage;
+use crate::failure::{Interrupted, usage};
 use crate::output::{self, Ui};
 use crate::progress::Steps;
+use crate::signals::Pausing;
 use crate::{model, out_path};
 
 /// How often training says how far it is.
@@ -62,7 +64,9 @@ pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
         let (step, steps) = trainer.steps();
         ui.note(&format!("going on from step {step} of {steps}"));
     }
-    train(&mut trainer, &checkpoint, threads, ui)?;
+    if !train(&mut trainer, &checkpoint, threads, ui)? {
+        return Err(Interrupted.into());
+    }
     let after = trainer.perplexities(true, threads);
     output::print(&table(&before, &after))?;
 
@@ -74,6 +78,7 @@ pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
     }
     match refused {
         None => {
+            ui.note(&work.done());
             ui.note(&format!("{} is ready: selfspec tune {0}", out.display()));
             Ok(())
         }
@@ -153,12 +158,14 @@ fn spans(
     Ok(Spans::apart(&train, &documents::read(&regression.eval_text, loaded)?, data.span)?)
 }
 
-fn train(trainer: &mut BackboneTrainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<()> {
+/// Trains to the end; false if the user ended it before.
+fn train(trainer: &mut BackboneTrainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<bool> {
     let run = BackboneRun { threads, checkpoint: Some(checkpoint), save_every: SAVE };
     let (done, of) = trainer.steps();
     let bar = Steps::new(ui, "training", of as u64);
     bar.set(done as u64);
     let (mut said, mut skipped, mut means) = (Instant::now(), 0, Means::default());
+    let pausing = Pausing::new();
     let mut tell = |event: &BackboneEvent| {
         match event {
             BackboneEvent::Step(step) => {
@@ -173,10 +180,14 @@ fn train(trainer: &mut BackboneTrainer, checkpoint: &Path, threads: usize, ui: &
             }
             BackboneEvent::Saved { step, path } => ui.detail(&format!("step {step} is saved in {}", path.display())),
         }
-        ControlFlow::Continue(())
+        if pausing.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    trainer.run(&run, &mut tell)?;
-    Ok(())
+    let finished = trainer.run(&run, &mut tell)?;
+    if !finished {
+        let (step, steps) = trainer.steps();
+        ui.note(&format!("stopped after step {step} of {steps}; {GO_ON}"));
+    }
+    Ok(finished)
 }
 
 /// Losses since they were last told, by number of layers.

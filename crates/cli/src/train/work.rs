@@ -7,9 +7,13 @@ use selfspec_hub::Lock;
 use selfspec_train::TrainError;
 
 use crate::failure::{hinted, usage};
+use crate::output::bytes as bytes_of;
 
 /// What to do about a file in it that cannot be used.
 const START_ANEW: &str = "delete it, or name another working folder with --work";
+
+/// What a run that the user ended says of the next one.
+pub(crate) const GO_ON: &str = "the same command goes on from there";
 
 /// A working folder, in which no other run works meanwhile.
 #[derive(Debug)]
@@ -40,6 +44,17 @@ impl WorkFolder {
     /// The path of a file in it.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// What to say of it when all is done.
+    pub(crate) fn done(&self) -> String {
+        let files = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let bytes = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+        format!(
+            "{} ({}) is not needed any more; with it the same command need not begin anew",
+            self.path.display(),
+            bytes_of(bytes)
+        )
     }
 
     pub(crate) fn path(&self) -> &Path {

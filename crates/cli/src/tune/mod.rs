@@ -3,7 +3,7 @@
 //! 1. The model answers the prompts plainly; the draft vocabulary is counted on what it says.
 //! 2. Every way to draft runs on the prompts with a fixed draft length: that gives its acceptance by place in the round.
 //! 3. Passes and draft steps are timed at several contexts: that gives c and b(m), and with the acceptance the expected speed-up for each k.
-//! 4. The most promising ways are run against plain decoding, prompt by prompt. The best one is kept, if it pays.
+//! 4. The most promising ways are run against plain decoding, prompt by prompt. The one that is best by promise and measurement together is kept, if it pays.
 
 mod candidate;
 mod costs;
@@ -69,9 +69,8 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
     let costs = costs::measure(&alone, &candidates, &contexts, ui)?;
     let order = costs::ranking(&candidates, &acceptance, &costs[0]);
     let finalists = &order[..FINALISTS.min(order.len())];
-    let mut measured = sweep::measure(&alone, &prompts, style, &candidates, finalists, args, ui)?;
-    measured.sort_by(|a, b| b.1.speedup.total_cmp(&a.1.speedup));
-    let findings = Findings {
+    let measured = sweep::measure(&alone, &prompts, style, &candidates, finalists, args, ui)?;
+    let mut findings = Findings {
         coverage: (!ids.is_empty()).then_some((ids.len(), coverage)),
         prompts: prompts.len(),
         candidates,
@@ -79,7 +78,25 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
         costs,
         measured,
     };
+    let mut ranked = findings.measured.clone();
+    ranked.sort_by(|a, b| findings.worth(b).total_cmp(&findings.worth(a)));
+    findings.measured = ranked;
     conclude(args, &findings, &alone, ids, &prompts, &path, ui)
+}
+
+impl Findings {
+    /// What costs and acceptance promise of a candidate at the first context.
+    fn promise(&self, candidate: usize) -> f64 {
+        self.costs[0].best(candidate, &self.acceptance[candidate]).1
+    }
+
+    /// The speed-up to expect of a finalist. Machines are noisy: what was measured counts as much as the promise, which stands on medians of far more steps.
+    fn worth(&self, (candidate, measured): &(usize, Measured)) -> f64 {
+        match self.candidates[*candidate].path {
+            Some(_) => (measured.speedup * self.promise(*candidate)).sqrt(),
+            None => measured.speedup, // only a run tells how often there is a match
+        }
+    }
 }
 
 fn engine(loaded: &Arc<Loaded>, args: &TuneArgs, max_batch: usize) -> anyhow::Result<Engine> {
@@ -117,7 +134,16 @@ fn conclude(
     path: &std::path::Path,
     ui: &Ui,
 ) -> anyhow::Result<()> {
-    let best = findings.measured.first().filter(|(_, measured)| measured.speedup >= WORTH);
+    let best = findings.measured.first().filter(|best| best.1.speedup >= WORTH && findings.worth(best) >= WORTH);
+    if let Some((candidate, measured)) = findings.measured.first() {
+        let promised = findings.promise(*candidate);
+        if promised < 1.0 && measured.speedup >= WORTH {
+            ui.note(&format!(
+                "{} promised {promised:.2} and was measured at {:.2}: more prompts, or a machine without other work, would tell more",
+                findings.candidates[*candidate].name, measured.speedup
+            ));
+        }
+    }
     let drafter = best.map_or(TunedDrafter::Off, |(i, _)| findings.candidates[*i].tuned(engine.n_layers()));
     let layer_skip = matches!(drafter, TunedDrafter::LayerSkip { .. });
     let loaded = engine.loaded().context("an engine on a model")?;

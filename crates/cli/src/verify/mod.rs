@@ -35,7 +35,11 @@ pub(crate) fn run(args: &VerifyArgs, ui: &Ui) -> anyhow::Result<()> {
     let style = Style::of(args.raw, loaded.info());
     let isas = if args.isa.is_empty() { vec![Isa::detect()?] } else { unique(&args.isa) };
     let axes = Axes {
-        drafters: Drafter::all(loaded.info().n_layers, loaded.draft_heads().exit.is_some()),
+        drafters: Drafter::all(
+            loaded.info().n_layers,
+            loaded.draft_heads().exit.is_some(),
+            loaded.tuning().map(|tuning| &tuning.drafter),
+        ),
         draft_lens: (1..=LONGEST).collect(),
         threads: unique(&args.threads),
         isas,

@@ -120,7 +120,7 @@ pub(crate) fn test(
     let options = EngineOptions { threads: Some(threads), kv_type, max_batch: 1, ..EngineOptions::default() };
     let engine = Engine::open_with(loaded, &options)?;
     let n_layers = engine.n_layers();
-    let exits: Vec<usize> = Drafter::all(n_layers, false)
+    let exits: Vec<usize> = Drafter::all(n_layers, false, None)
         .iter()
         .filter_map(|d| if let Drafter::Exit(exit) = d { Some(*exit) } else { None })
         .collect();

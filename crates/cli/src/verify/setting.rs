@@ -1,6 +1,6 @@
 //! The settings under which output must be the same, and how each prompt gets its own.
 
-use selfspec_engine::{DraftLen, DrafterChoice, Isa, LayerPlan, SamplingParams, SpeculationParams};
+use selfspec_engine::{DraftLen, DrafterChoice, Isa, LayerPlan, SamplingParams, SpeculationParams, TunedDrafter};
 
 /// A way to draft, for a model of known depth.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub(crate) enum Drafter {
 }
 
 impl Drafter {
-    /// The drafters that a model is verified with: none, four exits, a plan that skips middle layers, the exit head if it has one, prompt
-    /// lookup, auto.
-    pub(crate) fn all(n_layers: usize, exit_head: bool) -> Vec<Drafter> {
+    /// The drafters that a model is verified with: none, four exits, a plan that skips middle layers, what a tuning found best, the exit head if it has
+    /// one, prompt lookup, auto.
+    pub(crate) fn all(n_layers: usize, exit_head: bool, tuned: Option<&TunedDrafter>) -> Vec<Drafter> {
         let mut exits: Vec<usize> =
             [0.25, 0.5, 0.7, 0.85].iter().map(|f| (n_layers as f64 * f).round() as usize).collect();
         exits.iter_mut().for_each(|e| *e = (*e).clamp(1, n_layers.saturating_sub(1).max(1)));
@@ -31,6 +31,10 @@ impl Drafter {
         let (from, to) = (n_layers.div_ceil(3), (2 * n_layers).div_ceil(3));
         if from > 0 && from < to && to < n_layers {
             drafters.push(Drafter::Skip(from, to));
+        }
+        if let Some(TunedDrafter::LayerSkip { from, to }) = tuned {
+            let plan = if *to == n_layers { Drafter::Exit(*from) } else { Drafter::Skip(*from, *to) };
+            drafters.extend((!drafters.contains(&plan)).then_some(plan));
         }
         drafters.extend(exit_head.then_some(Drafter::ExitHead));
         drafters.extend([Drafter::PromptLookup, Drafter::Auto, Drafter::Off]);
@@ -242,7 +246,7 @@ mod tests {
 
     fn axes() -> Axes {
         Axes {
-            drafters: Drafter::all(30, true),
+            drafters: Drafter::all(30, true, None),
             draft_lens: (1..=8).collect(),
             threads: vec![1, 2, 3],
             isas: vec![Isa::Scalar],
@@ -251,12 +255,15 @@ mod tests {
 
     #[test]
     fn a_model_is_verified_with_four_exits_and_a_plan_that_skips_the_middle() {
-        let drafters = Drafter::all(30, true);
+        let drafters = Drafter::all(30, true, None);
         let exits: Vec<_> = drafters.iter().filter(|d| matches!(d, Drafter::Exit(_))).collect();
         assert_eq!(exits, [&Drafter::Exit(8), &Drafter::Exit(15), &Drafter::Exit(21), &Drafter::Exit(26)]);
         assert!(drafters.contains(&Drafter::Skip(10, 20)));
+        let tuned = |from, to| Drafter::all(30, true, Some(&TunedDrafter::LayerSkip { from, to }));
+        assert!(tuned(12, 17).contains(&Drafter::Skip(12, 17)) && tuned(5, 30).contains(&Drafter::Exit(5)));
+        assert_eq!(tuned(10, 20), drafters, "it is among them");
         for n_layers in 1..40 {
-            for drafter in Drafter::all(n_layers, true) {
+            for drafter in Drafter::all(n_layers, true, None) {
                 assert!(drafter.choice(n_layers).is_ok(), "{drafter:?} of {n_layers}");
             }
         }

@@ -76,6 +76,47 @@ fn a_head_is_trained_on_the_models_own_answers_and_drafts_for_it() {
     assert!(other.stderr.contains("it was trained for") && other.stderr.contains("fingerprint"), "{other:?}");
 }
 
+/// Ctrl-C loses nothing: the state is put away, and the same command goes on from there.
+#[cfg(unix)]
+#[test]
+fn a_training_that_is_interrupted_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let home = tempfile::tempdir().expect("a folder");
+    let (_keep, prompts) = file("prompts.jsonl", &"{\"prompt\": \"hello there\"}\n".repeat(8));
+    let (out, work) = (dir.path().join("head"), dir.path().join("work"));
+    let command = || {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("selfspec"));
+        command.env("SELFSPEC_HOME", home.path());
+        command.args(["train", "head", &model("tiny.gguf"), "-n", "12", "--draft-vocab", "64", "--epochs", "9999"]);
+        command.arg("-o").arg(&out).arg("--work").arg(&work).arg("--prompts").arg(&prompts);
+        command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+        command.stderr(std::process::Stdio::piped());
+        command
+    };
+    let interrupted = |until: &dyn Fn() -> bool| {
+        let mut child = command().spawn().expect("the binary runs");
+        while !until() && child.try_wait().expect("a child").is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(killed.expect("kill").success());
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let checkpoint = work.join("checkpoint");
+    let first = interrupted(&|| checkpoint.exists());
+    assert!(first.contains("stopped after step ") && first.contains("the same command goes on from there"), "{first}");
+    let saved = std::fs::metadata(&checkpoint).expect("saved").modified().expect("a time");
+    let second = interrupted(&|| std::fs::metadata(&checkpoint).is_ok_and(|m| m.modified().is_ok_and(|t| t > saved)));
+    let of = |text: &str, before: &str| {
+        let words = text.split(before).nth(1).and_then(|rest| rest.split(' ').next()).map(str::to_owned);
+        words.and_then(|n| n.parse::<usize>().ok()).unwrap_or_else(|| panic!("{before}: {text}"))
+    };
+    assert_eq!(of(&second, "going on from step "), of(&first, "stopped after step "));
+    assert!(!out.exists() && !work.join("lock").exists());
+}
+
 #[test]
 fn what_cannot_be_trained_is_said_before_anything_is_generated() {
     let dir = tempfile::tempdir().expect("a folder");
