@@ -1,4 +1,7 @@
-//! How much KV cache a request may come to need. It is set aside at admission, so that no step runs out of pages.
+//! How much KV cache a request may come to need, and needs for a start.
+//!
+//! A request is accepted if it fits an empty cache, and admitted when what it needs for a start is there. Requests that grow until the cache is full make the
+//! youngest of them wait (see [`crate::worker`]).
 
 use selfspec_model::Backend;
 use selfspec_spec::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
@@ -18,8 +21,17 @@ pub(crate) struct Shape {
 pub(crate) struct Grant {
     /// Most tokens to generate; `usize::MAX` where only the context's end bounds them.
     pub(crate) max_tokens: usize,
-    /// Pages set aside.
+    /// Most pages that it may come to need.
     pub(crate) pages: usize,
+    /// Positions beyond the committed ones that a round may write.
+    pub(crate) draft_room: usize,
+}
+
+impl Grant {
+    /// Pages of `page_positions` that a sequence of `committed` tokens needs for its next round, and one token more.
+    pub(crate) fn next_round(&self, committed: usize, page_positions: usize) -> usize {
+        committed.saturating_add(1 + self.draft_room).div_ceil(page_positions).min(self.pages)
+    }
 }
 
 /// Positions beyond the committed ones that a round may write.
@@ -77,7 +89,7 @@ impl Shape {
                 total: self.total_pages,
             });
         }
-        Ok(Grant { max_tokens, pages })
+        Ok(Grant { max_tokens, pages, draft_room })
     }
 }
 
@@ -104,9 +116,16 @@ mod tests {
     #[test]
     fn pages_cover_prompt_tokens_and_drafts() {
         let shape = shape(1000, 50);
-        assert_eq!(shape.grant(10, Some(6), &plain()).expect("fits"), Grant { max_tokens: 6, pages: 1 });
-        assert_eq!(shape.grant(10, Some(7), &plain()).expect("fits"), Grant { max_tokens: 7, pages: 2 });
-        assert_eq!(shape.grant(10, Some(6), &drafting(4)).expect("fits"), Grant { max_tokens: 6, pages: 2 });
+        let grant = |max_tokens, pages, draft_room| Grant { max_tokens, pages, draft_room };
+        assert_eq!(shape.grant(10, Some(6), &plain()).expect("fits"), grant(6, 1, 0));
+        assert_eq!(shape.grant(10, Some(7), &plain()).expect("fits"), grant(7, 2, 0));
+        assert_eq!(shape.grant(10, Some(6), &drafting(4)).expect("fits"), grant(6, 2, 4));
+    }
+
+    #[test]
+    fn a_round_needs_its_drafts_and_a_token_more_but_never_more_than_the_grant() {
+        let grant = Grant { max_tokens: 100, pages: 4, draft_room: 8 };
+        assert_eq!([7, 8, 23, 24, 1000].map(|committed| grant.next_round(committed, 16)), [1, 2, 2, 3, 4]);
     }
 
     #[test]
@@ -120,7 +139,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_a_request_takes_the_context_or_the_cache() {
-        let unbounded = |pages| Grant { max_tokens: usize::MAX, pages };
+        let unbounded = |pages| Grant { max_tokens: usize::MAX, pages, draft_room: 8 };
         assert_eq!(shape(100, 50).grant(10, None, &drafting(8)).expect("fits"), unbounded(7));
         assert_eq!(shape(100, 3).grant(10, None, &drafting(8)).expect("fits"), unbounded(3));
         assert_eq!(shape(100, 3).context(), 48, "which is where the sequence ends");

@@ -10,6 +10,7 @@ pub(crate) struct Counters {
     layer_rows: AtomicU64,
     tokens: AtomicU64,
     panics: AtomicU64,
+    preemptions: AtomicU64,
 }
 
 /// What the engine has done since it was opened.
@@ -25,6 +26,8 @@ pub struct EngineCounters {
     pub tokens: u64,
     /// Steps that panicked.
     pub panics: u64,
+    /// Times that a request gave its pages to older ones, to be computed again later.
+    pub preemptions: u64,
 }
 
 impl Counters {
@@ -42,6 +45,10 @@ impl Counters {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn preempted(&self) {
+        self.preemptions.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> EngineCounters {
         EngineCounters {
             steps: self.steps.load(Ordering::Relaxed),
@@ -49,6 +56,7 @@ impl Counters {
             layer_rows: self.layer_rows.load(Ordering::Relaxed),
             tokens: self.tokens.load(Ordering::Relaxed),
             panics: self.panics.load(Ordering::Relaxed),
+            preemptions: self.preemptions.load(Ordering::Relaxed),
         }
     }
 }

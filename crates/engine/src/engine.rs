@@ -167,8 +167,7 @@ impl Engine {
             entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         let sequence = Sequence::new(UNPLACED, params, &self.target)?;
-        let (pages, submitted) = (grant.pages, Instant::now());
-        let job = Job { sequence, pages, output, cancelled: cancelled.clone(), submitted };
+        let job = Job { sequence, grant, output, cancelled: cancelled.clone(), submitted: Instant::now() };
         Ok((job, Generation::new(receiver, cancelled)))
     }
 

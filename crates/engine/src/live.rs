@@ -1,4 +1,4 @@
-//! One request inside the engine: waiting as a [`Job`], then [`Live`].
+//! One request inside the engine: waiting as a [`Job`], then [`Live`], and perhaps waiting again when its pages went to others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Instant;
 use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
 use selfspec_spec::{Committed, CostModel, Sequence, SpecStats};
 
+use crate::budget::Grant;
 use crate::error::EngineError;
 use crate::event::{Event, FinishReason, Summary};
 use crate::output::Output;
@@ -16,15 +17,16 @@ use crate::worker::panic_message;
 /// A request that waits, checked and ready.
 pub(crate) struct Job {
     pub(crate) sequence: Sequence,
-    pub(crate) pages: usize,
+    pub(crate) grant: Grant,
     pub(crate) output: Output,
     pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) submitted: Instant,
 }
 
 impl Job {
-    pub(crate) fn pages(&self) -> usize {
-        self.pages
+    /// Pages that its prompt and its first round need.
+    pub(crate) fn first_pages(&self, page_positions: usize) -> usize {
+        self.grant.next_round(self.sequence.tokens().len(), page_positions)
     }
 
     pub(crate) fn cancelled(&self) -> bool {
@@ -53,18 +55,19 @@ impl Job {
     }
 }
 
-/// A request whose sequence the backend holds.
+/// A request whose sequence the backend holds, or held.
 pub(crate) struct Live {
-    seq: SeqId,
+    seq: Option<SeqId>, // none while it waits for pages
     sequence: Sequence,
-    pages: usize,
+    grant: Grant,
     output: Output,
     cancelled: Arc<AtomicBool>,
     submitted: Instant,
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
-    rows: usize, // in the step at hand
+    rows: usize,  // in the step at hand
+    reach: usize, // positions that its uncommitted rows reach to
     end: Option<Result<FinishReason, EngineError>>,
 }
 
@@ -76,9 +79,9 @@ impl Live {
         sequence.preempted(seq, 0);
         job.output.send(Event::Prompt { tokens: sequence.prompt_len() });
         Live {
-            seq,
+            seq: Some(seq),
             sequence,
-            pages: job.pages,
+            grant: job.grant,
             output: job.output,
             cancelled: job.cancelled,
             submitted: job.submitted,
@@ -86,16 +89,43 @@ impl Live {
             first_token: None,
             last_token: None,
             rows: 0,
+            reach: 0,
             end: None,
         }
     }
 
-    pub(crate) fn seq(&self) -> SeqId {
+    /// Gives its pages back. What was committed stays; it is computed again when it is [resumed](Live::resume), to the same bits.
+    pub(crate) fn preempt(&mut self, backend: &mut dyn Backend) {
+        if let Some(seq) = self.seq.take() {
+            backend.free(seq);
+        }
+        self.sequence.wait();
+    }
+
+    /// Gives it a sequence of the backend again.
+    pub(crate) fn resume(&mut self, backend: &mut dyn Backend) {
+        let seq = backend.create();
+        self.seq = Some(seq);
+        self.sequence.preempted(seq, 0);
+        self.reach = 0;
+    }
+
+    pub(crate) fn is(&self, seq: SeqId) -> bool {
+        self.seq == Some(seq)
+    }
+
+    pub(crate) fn seq(&self) -> Option<SeqId> {
         self.seq
     }
 
-    pub(crate) fn pages(&self) -> usize {
-        self.pages
+    /// Pages that its next round needs.
+    pub(crate) fn next_pages(&self, page_positions: usize) -> usize {
+        self.grant.next_round(self.sequence.tokens().len(), page_positions)
+    }
+
+    /// Pages that it holds once the rows that it asked for last are computed.
+    pub(crate) fn pages(&self, page_positions: usize) -> usize {
+        self.reach.div_ceil(page_positions)
     }
 
     pub(crate) fn cancelled(&self) -> bool {
@@ -112,6 +142,7 @@ impl Live {
         let before = rows.len();
         let asked = catch_unwind(AssertUnwindSafe(|| self.sequence.rows(prefill, costs, rows)));
         self.rows = rows.len().saturating_sub(before);
+        self.reach = rows[before.min(rows.len())..].iter().map(|row| row.pos + 1).max().unwrap_or(self.reach);
         let message = match asked {
             Ok(()) if self.rows > 0 => return,
             // It would never end.
@@ -124,14 +155,14 @@ impl Live {
 
     /// Waits if it has no rows in the step.
     pub(crate) fn hold(&mut self, rows: &[Row]) {
-        if rows.iter().all(|row| row.seq != self.seq) {
+        if !rows.iter().any(|row| self.is(row.seq)) {
             self.sequence.wait();
         }
     }
 
     /// How many of its rows in the step want logits.
     pub(crate) fn wanted(&self, rows: &[Row]) -> usize {
-        rows.iter().filter(|row| row.seq == self.seq && row.readout != Readout::Nothing).count()
+        rows.iter().filter(|row| self.is(row.seq) && row.readout != Readout::Nothing).count()
     }
 
     /// Takes the step's result, whose rows of this sequence begin at `first`, and sends the tokens that it committed.
@@ -208,7 +239,9 @@ impl Live {
     /// Frees the sequence and sends its last event.
     pub(crate) fn end(self, backend: &mut dyn Backend, event: Event) {
         self.output.send(event);
-        backend.free(self.seq);
+        if let Some(seq) = self.seq {
+            backend.free(seq);
+        }
     }
 
     fn summary(&mut self, finish_reason: FinishReason) -> Summary {

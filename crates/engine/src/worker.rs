@@ -2,6 +2,10 @@
 //!
 //! Its loop: take commands, let go of cancelled requests, admit waiting ones, and run one step: rows of all live sequences,
 //! one pass, and each sequence takes its part of the result. The thread sleeps only when nothing is live.
+//!
+//! **Pages.** A request is admitted when there are pages for its prompt and its first round, not for all that it may come to say. When the cache is full the
+//! youngest live request gives its pages back and waits, first in the queue, to be computed again: to the same bits, so that nobody can tell. The oldest
+//! never gives way, and one alone always fits; so all come to their end.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,13 +36,39 @@ pub(crate) enum Command {
     Exclusive(Exclusive),
 }
 
+/// What waits for its turn.
+enum Waiting {
+    Job(Box<Job>),
+    Preempted(Box<Live>),
+    Exclusive(Exclusive),
+}
+
+impl Waiting {
+    fn cancelled(&self) -> bool {
+        match self {
+            Waiting::Job(job) => job.cancelled(),
+            Waiting::Preempted(live) => live.cancelled(),
+            Waiting::Exclusive(_) => false,
+        }
+    }
+}
+
+impl From<Command> for Waiting {
+    fn from(command: Command) -> Self {
+        match command {
+            Command::Submit(job) => Waiting::Job(job),
+            Command::Exclusive(work) => Waiting::Exclusive(work),
+        }
+    }
+}
+
 pub(crate) struct Worker {
     backend: Box<dyn Backend>,
     rebuild: Option<Rebuild>,
     /// Why no step can be run any more.
     broken: Option<String>,
     commands: Receiver<Command>,
-    queue: VecDeque<Command>, // first come, first served
+    queue: VecDeque<Waiting>, // first come, first served
     live: Vec<Live>,          // in order of admission
     max_batch: usize,
     prefill_chunk: usize,
@@ -87,9 +117,11 @@ impl Worker {
         for live in self.live.drain(..) {
             live.end(&mut *self.backend, Event::Failed(EngineError::Stopped));
         }
-        for command in self.queue.drain(..) {
-            if let Command::Submit(job) = command {
-                job.refuse(EngineError::Stopped);
+        for waiting in self.queue.drain(..) {
+            match waiting {
+                Waiting::Job(job) => job.refuse(EngineError::Stopped),
+                Waiting::Preempted(live) => live.end(&mut *self.backend, Event::Failed(EngineError::Stopped)),
+                Waiting::Exclusive(_) => {}
             }
         }
     }
@@ -98,13 +130,13 @@ impl Worker {
     fn receive(&mut self) -> bool {
         if self.live.is_empty() && self.queue.is_empty() {
             match self.commands.recv() {
-                Ok(command) => self.queue.push_back(command),
+                Ok(command) => self.queue.push_back(command.into()),
                 Err(_) => return false,
             }
         }
         loop {
             match self.commands.try_recv() {
-                Ok(command) => self.queue.push_back(command),
+                Ok(command) => self.queue.push_back(command.into()),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -117,49 +149,76 @@ impl Worker {
         for live in self.live.extract_if(.., |live| live.cancelled()) {
             live.cancel(backend);
         }
-        let cancelled = |command: &mut Command| matches!(command, Command::Submit(job) if job.cancelled());
-        if self.queue.iter_mut().any(cancelled) {
-            for command in std::mem::take(&mut self.queue) {
-                match command {
-                    Command::Submit(job) if job.cancelled() => job.cancel(),
+        if self.queue.iter().any(Waiting::cancelled) {
+            for waiting in std::mem::take(&mut self.queue) {
+                match waiting {
+                    Waiting::Job(job) if job.cancelled() => job.cancel(),
+                    Waiting::Preempted(live) if live.cancelled() => live.cancel(backend),
                     other => self.queue.push_back(other),
                 }
             }
         }
     }
 
-    /// Admits waiting requests in order, as long as the next one's pages can be set aside. Nobody overtakes: a long request
+    /// Admits waiting requests in order, as long as there are pages for the next one's prompt and first round. Nobody overtakes: a long request
     /// would wait for ever behind a stream of short ones.
     fn admit(&mut self) {
         while let Some(next) = self.queue.front() {
+            let positions = self.backend.page_positions();
             let fits = match next {
-                Command::Submit(_) if self.broken.is_some() => true,
-                Command::Submit(job) => {
-                    let reserved: usize = self.live.iter().map(Live::pages).sum();
-                    self.live.len() < self.max_batch && reserved + job.pages() <= self.backend.total_pages()
-                }
-                Command::Exclusive(_) => self.live.is_empty(),
+                Waiting::Job(_) | Waiting::Preempted(_) if self.broken.is_some() => true,
+                Waiting::Job(job) => self.has_room(job.first_pages(positions)),
+                Waiting::Preempted(live) => self.has_room(live.next_pages(positions)),
+                Waiting::Exclusive(_) => self.live.is_empty(),
             };
             if !fits {
                 return;
             }
             match (self.queue.pop_front(), &self.broken) {
-                (Some(Command::Submit(job)), None) => {
+                (Some(Waiting::Job(job)), None) => {
                     self.live.push(Live::admit(*job, &mut *self.backend));
                 }
-                (Some(Command::Submit(job)), Some(message)) => {
+                (Some(Waiting::Preempted(mut live)), None) => {
+                    live.resume(&mut *self.backend);
+                    self.live.push(*live);
+                }
+                (Some(Waiting::Job(job)), Some(message)) => {
                     job.refuse(EngineError::Panic { message: message.clone() });
                 }
-                (Some(Command::Exclusive(work)), None) => {
+                (Some(Waiting::Preempted(live)), Some(message)) => {
+                    live.end(&mut *self.backend, Event::Failed(EngineError::Panic { message: message.clone() }));
+                }
+                (Some(Waiting::Exclusive(work)), None) => {
                     if !work(Ok(&mut *self.backend)) {
                         self.restore("exclusive work");
                     }
                 }
-                (Some(Command::Exclusive(work)), Some(message)) => {
+                (Some(Waiting::Exclusive(work)), Some(message)) => {
                     work(Err(message.clone()));
                 }
                 (None, _) => return,
             }
+        }
+    }
+
+    /// Whether a sequence that needs so many pages can be admitted, beside what the live ones need for their next rounds.
+    fn has_room(&self, pages: usize) -> bool {
+        let positions = self.backend.page_positions();
+        let needed: usize = self.live.iter().map(|live| live.next_pages(positions)).sum();
+        self.live.len() < self.max_batch && needed + pages <= self.backend.total_pages()
+    }
+
+    /// Lets the youngest live requests wait until the rows of the step have pages.
+    fn make_room(&mut self) {
+        let (positions, total) = (self.backend.page_positions(), self.backend.total_pages());
+        let mut needed: usize = self.live.iter().map(|live| live.pages(positions)).sum();
+        while needed > total && self.live.len() > 1 {
+            let Some(mut live) = self.live.pop() else { return };
+            needed -= live.pages(positions);
+            self.rows.retain(|row| !live.is(row.seq));
+            live.preempt(&mut *self.backend);
+            self.counters.preempted();
+            self.queue.push_front(Waiting::Preempted(Box::new(live)));
         }
     }
 
@@ -202,6 +261,7 @@ impl Worker {
             }
         }
         self.let_end();
+        self.make_room();
         drafts_first(&mut self.rows);
         for live in &mut self.live {
             live.hold(&self.rows);
@@ -243,11 +303,11 @@ impl Worker {
         let mut seqs: Vec<_> = self.rows.iter().filter(|row| at_fault(row)).map(|row| row.seq).collect();
         if seqs.is_empty() {
             // Nobody is named: the youngest makes room for those that were there before.
-            seqs.extend(self.live.last().map(Live::seq));
+            seqs.extend(self.live.last().and_then(Live::seq));
         }
         let backend = &mut *self.backend;
         for live in &mut self.live {
-            if seqs.contains(&live.seq()) {
+            if seqs.iter().any(|seq| live.is(*seq)) {
                 live.fail(EngineError::Backend(error.clone()));
             } else {
                 live.begin_anew(backend);
