@@ -79,6 +79,8 @@ pub struct Summary {
     pub finish_reason: FinishReason,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Of these, tokens whose KV an earlier request had left behind.
+    pub cached_tokens: usize,
     /// Tokens generated: as many as `token_ids` holds and as there were token events.
     pub completion_tokens: usize,
     /// Seconds from submission to admission.

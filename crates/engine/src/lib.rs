@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! Invariants: nothing a request contains ends another request; a sequence is admitted only when the pages that it may come
-//! to need are set aside, so no step runs out of them; the backend is touched by one thread.
+//! Invariants: nothing a request contains ends another request; a request is accepted only if it fits an empty cache, and before a step runs out of pages the
+//! youngest requests give theirs back and are computed again later, to the same bits; the backend is touched by one thread.
 #![forbid(unsafe_code)]
 
 mod budget;
@@ -39,6 +39,7 @@ mod loaded;
 pub mod measure;
 mod options;
 mod output;
+mod prefix;
 mod request;
 mod tuning;
 mod vocab;

@@ -12,6 +12,7 @@ use crate::budget::Grant;
 use crate::error::EngineError;
 use crate::event::{Event, FinishReason, Summary};
 use crate::output::Output;
+use crate::prefix::PrefixCache;
 use crate::worker::panic_message;
 
 /// A request that waits, checked and ready.
@@ -43,6 +44,7 @@ impl Job {
         self.output.send(Event::Done(Box::new(Summary {
             finish_reason: FinishReason::Cancelled,
             prompt_tokens: self.sequence.prompt_len(),
+            cached_tokens: 0,
             completion_tokens: 0,
             queued_s: self.submitted.elapsed().as_secs_f64(),
             prompt_s: 0.0,
@@ -53,6 +55,12 @@ impl Job {
             text: String::new(),
         })));
     }
+}
+
+/// A sequence of the backend that holds as much of the tokens as an earlier one left, and how many.
+fn begin(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
+    let found = prefixes.fork(backend, sequence.tokens(), sequence.wants_exit_kv());
+    found.unwrap_or_else(|| (backend.create(), 0))
 }
 
 /// A request whose sequence the backend holds, or held.
@@ -66,17 +74,18 @@ pub(crate) struct Live {
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
-    rows: usize,  // in the step at hand
-    reach: usize, // positions that its uncommitted rows reach to
+    rows: usize,   // in the step at hand
+    reach: usize,  // positions that its uncommitted rows reach to
+    cached: usize, // tokens of the prompt that it began with
     end: Option<Result<FinishReason, EngineError>>,
 }
 
 impl Live {
     /// Gives the job a sequence of the backend.
-    pub(crate) fn admit(job: Job, backend: &mut dyn Backend) -> Live {
-        let seq = backend.create();
+    pub(crate) fn admit(job: Job, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> Live {
         let mut sequence = job.sequence;
-        sequence.preempted(seq, 0);
+        let (seq, cached) = begin(&sequence, backend, prefixes);
+        sequence.preempted(seq, cached);
         job.output.send(Event::Prompt { tokens: sequence.prompt_len() });
         Live {
             seq: Some(seq),
@@ -89,7 +98,8 @@ impl Live {
             first_token: None,
             last_token: None,
             rows: 0,
-            reach: 0,
+            reach: cached,
+            cached,
             end: None,
         }
     }
@@ -103,11 +113,11 @@ impl Live {
     }
 
     /// Gives it a sequence of the backend again.
-    pub(crate) fn resume(&mut self, backend: &mut dyn Backend) {
-        let seq = backend.create();
+    pub(crate) fn resume(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
+        let (seq, cached) = begin(&self.sequence, backend, prefixes);
         self.seq = Some(seq);
-        self.sequence.preempted(seq, 0);
-        self.reach = 0;
+        self.sequence.preempted(seq, cached);
+        self.reach = cached;
     }
 
     pub(crate) fn is(&self, seq: SeqId) -> bool {
@@ -220,10 +230,17 @@ impl Live {
         self.sequence.stats()
     }
 
-    /// Frees the sequence and tells the consumer what it has come to.
-    pub(crate) fn finish(mut self, backend: &mut dyn Backend) {
+    /// Leaves the sequence to those that begin like it, or frees it, and tells the consumer what it has come to.
+    pub(crate) fn finish(mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let event = match self.end.take() {
-            Some(Ok(reason)) => Event::Done(Box::new(self.summary(reason))),
+            Some(Ok(reason)) => {
+                let summary = self.summary(reason);
+                if let Some(seq) = self.seq.take() {
+                    let held = backend.kv_len(seq).unwrap_or(0).min(self.sequence.tokens().len());
+                    prefixes.keep(backend, seq, &self.sequence.tokens()[..held], self.sequence.wants_exit_kv());
+                }
+                Event::Done(Box::new(summary))
+            }
             Some(Err(error)) => Event::Failed(error),
             None => Event::Failed(EngineError::Stopped),
         };
@@ -250,6 +267,7 @@ impl Live {
         Summary {
             finish_reason,
             prompt_tokens: self.sequence.prompt_len(),
+            cached_tokens: self.cached,
             completion_tokens: token_ids.len(),
             queued_s: seconds(self.submitted, Some(self.admitted)),
             prompt_s: seconds(self.admitted, Some(self.first_token.unwrap_or_else(Instant::now))),

@@ -22,6 +22,8 @@ pub struct EngineOptions {
     pub max_batch: usize,
     /// Most prompt rows in one step, shared fairly by the sequences that read their prompts.
     pub prefill_chunk: usize,
+    /// Keep the KV of requests that are over, as long as nobody wants its pages, for requests that begin with the same tokens.
+    pub prefix_cache: bool,
     /// What the engine does wrong on purpose: for tests of what finds faults.
     pub fault: Option<Fault>,
 }
@@ -36,6 +38,7 @@ impl Default for EngineOptions {
             kv_type: KvType::default(),
             max_batch: 8,
             prefill_chunk: 256,
+            prefix_cache: false,
             fault: None,
         }
     }

@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::fault::{Fault, believed};
 use crate::live::{Job, Live};
 use crate::options::EngineOptions;
+use crate::prefix::PrefixCache;
 
 /// Something to do with the backend while no sequence is live; it gets the message of a panic that the backend did not survive
 /// instead. Answers false if it panicked.
@@ -70,6 +71,7 @@ pub(crate) struct Worker {
     commands: Receiver<Command>,
     queue: VecDeque<Waiting>, // first come, first served
     live: Vec<Live>,          // in order of admission
+    prefixes: PrefixCache,
     max_batch: usize,
     prefill_chunk: usize,
     costs: CostModel,
@@ -96,6 +98,7 @@ impl Worker {
             commands,
             queue: VecDeque::new(),
             live: Vec::new(),
+            prefixes: PrefixCache::new(options.prefix_cache),
             max_batch: options.max_batch.max(1),
             prefill_chunk: options.prefill_chunk.max(1),
             costs: CostModel::new(),
@@ -176,10 +179,10 @@ impl Worker {
             }
             match (self.queue.pop_front(), &self.broken) {
                 (Some(Waiting::Job(job)), None) => {
-                    self.live.push(Live::admit(*job, &mut *self.backend));
+                    self.live.push(Live::admit(*job, &mut *self.backend, &mut self.prefixes));
                 }
                 (Some(Waiting::Preempted(mut live)), None) => {
-                    live.resume(&mut *self.backend);
+                    live.resume(&mut *self.backend, &mut self.prefixes);
                     self.live.push(*live);
                 }
                 (Some(Waiting::Job(job)), Some(message)) => {
@@ -189,6 +192,7 @@ impl Worker {
                     live.end(&mut *self.backend, Event::Failed(EngineError::Panic { message: message.clone() }));
                 }
                 (Some(Waiting::Exclusive(work)), None) => {
+                    self.prefixes.shrink(&mut *self.backend, 0);
                     if !work(Ok(&mut *self.backend)) {
                         self.restore("exclusive work");
                     }
@@ -220,6 +224,7 @@ impl Worker {
             self.counters.preempted();
             self.queue.push_front(Waiting::Preempted(Box::new(live)));
         }
+        self.prefixes.shrink(&mut *self.backend, total.saturating_sub(needed));
     }
 
     /// One step of all live sequences.
@@ -287,7 +292,7 @@ impl Worker {
         for live in self.live.extract_if(.., |live| live.ended()) {
             self.counters.tokens(live.tokens());
             self.costs.learn(live.stats());
-            live.finish(backend);
+            live.finish(backend, &mut self.prefixes);
         }
     }
 
@@ -332,6 +337,8 @@ impl Worker {
     /// After a panic, with no sequence live: makes the backend anew, since nobody knows what it was in the midst of. Where that is not
     /// possible it must at least have all its pages back.
     fn restore(&mut self, message: &str) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.prefixes.shrink(&mut *self.backend, 0)));
+        self.prefixes.forget();
         self.broken = match &self.rebuild {
             Some(rebuild) => match rebuild() {
                 Ok(backend) => {

@@ -151,6 +151,11 @@ impl Sequence {
         })
     }
 
+    /// Whether the exit head's K and V must be there with the model's own: some of its drafts may come from it.
+    pub fn wants_exit_kv(&self) -> bool {
+        self.exit_kv
+    }
+
     /// Says that the backend already holds the first `kv_len` positions: a shared prefix. At most all but the last token count.
     /// Before the first rows are asked for.
     pub fn resume(&mut self, kv_len: usize) {

@@ -142,6 +142,48 @@ fn requests_that_give_way_are_computed_again_to_the_same_bits() {
     }
 }
 
+/// Requests that begin alike share the KV of what they have in common, and get what they get without it.
+#[test]
+fn a_shared_beginning_is_read_once_and_changes_no_bit() {
+    let loaded = tiny();
+    let alone = Engine::open_with(&loaded, &options(1)).expect("opens");
+    let turns: Vec<Request> = (0..6u32)
+        .map(|i| {
+            let mut tokens: Vec<TokenId> = (0..90).map(|t| (t * 31 + i / 3) % 250).collect();
+            tokens.extend([i, 7, 9]);
+            let speculation = if i % 2 == 0 { SpeculationParams::off() } else { layer_skip(4, 2, 3) };
+            Request {
+                max_tokens: Some(20),
+                ignore_eos: true,
+                logprobs: Some(1),
+                speculation,
+                ..Request::new(Prompt::Tokens(tokens))
+            }
+        })
+        .collect();
+    let expected: Vec<Answer> = turns.iter().cloned().map(|r| answer(&alone, plain(r))).collect();
+    let positions = alone.exclusive(|backend| backend.page_positions()).expect("idle");
+    let page = positions * loaded.kv_bytes_per_position(KvType::default());
+    for pages in [100, 6, 3] {
+        let options = EngineOptions { prefix_cache: true, kv_bytes: Some(pages * page), ..options(2) };
+        let engine = Engine::open_with(&loaded, &options).expect("opens");
+        let mut cached = Vec::new();
+        for (turn, expected) in turns.iter().zip(&expected).chain(turns.iter().zip(&expected)) {
+            let got = answer(&engine, turn.clone());
+            assert_eq!(got.said(), expected.said(), "{pages} pages");
+            for (got, expected) in got.tokens.iter().zip(&expected.tokens) {
+                assert_eq!(got.logprob, expected.logprob, "bit for bit");
+            }
+            cached.push(got.summary.cached_tokens);
+        }
+        if pages == 100 {
+            assert_eq!(cached, [0, 90, 90, 0, 90, 90, 92, 92, 92, 92, 92, 92]);
+        }
+        let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
+        assert_eq!((free, total), (pages, pages));
+    }
+}
+
 #[test]
 fn a_request_that_gave_way_can_be_cancelled_while_it_waits() {
     let faults = Arc::new(Faults::default());
