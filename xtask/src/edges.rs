@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("spec", &["model"]),
     ("train", &["model", "kernels", "weights"]),
     ("engine", &["spec", "model", "weights", "text", "kernels"]),
-    ("cli", &["engine", "hub", "train"]),
+    ("server", &["engine"]),
+    ("cli", &["engine", "hub", "train", "server"]),
     ("testkit", &["model", "weights"]),
     ("xtask", &[]),
 ];

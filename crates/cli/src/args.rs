@@ -3,6 +3,7 @@
 mod doctor;
 pub(crate) mod layer_skip;
 pub(crate) mod parse;
+mod serve;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, ExitHeadSource, Isa, KvType};
 
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
+pub(crate) use serve::ServeArgs;
 
 const SAMPLING: &str = "Sampling (changes the output)";
 const SPECULATION: &str = "Speculation (never changes the output of greedy or seeded runs)";
@@ -66,6 +68,8 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     /// Generate text from a prompt; without one, on a terminal, chat
     Run(Box<RunArgs>),
+    /// Serve a model over HTTP, to clients of OpenAI's API
+    Serve(ServeArgs),
     /// Fetch models into the cache and print their paths
     Pull(PullArgs),
     /// List the models in the cache

@@ -22,6 +22,7 @@ mod pull;
 mod request;
 mod rm;
 mod run;
+mod serve;
 mod show;
 mod signals;
 mod stats;
@@ -52,6 +53,7 @@ fn dispatch(command: &Command, ui: &Ui) -> anyhow::Result<()> {
     signals::install()?;
     match command {
         Command::Run(args) => run::run(args, ui),
+        Command::Serve(args) => serve::run(args, ui),
         Command::Pull(args) => pull::run(args, ui),
         Command::Ls(args) => ls::run(args, ui),
         Command::Rm(args) => rm::run(args, ui),

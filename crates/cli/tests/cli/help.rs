@@ -23,6 +23,7 @@ fn run_in_short_and_in_full() {
 #[test]
 fn every_other_subcommand() {
     for command in [
+        "serve",
         "pull",
         "ls",
         "rm",

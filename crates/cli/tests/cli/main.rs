@@ -8,6 +8,7 @@ mod layer_skip;
 mod models;
 mod real_model;
 mod run;
+mod serve;
 mod support;
 mod train;
 mod tune;

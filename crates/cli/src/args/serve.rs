@@ -1,0 +1,53 @@
+//! The flags of `selfspec serve`.
+
+use std::net::IpAddr;
+
+use clap::Args;
+
+use super::{ComputeArgs, ModelArg, parse};
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArg,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Access")]
+pub(crate) struct AccessArgs {
+    /// Address to listen on; 0.0.0.0 lets other machines in
+    #[arg(long, env = "SELFSPEC_HOST", value_name = "ADDR", default_value = "127.0.0.1", hide_env = true)]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0: one that is free
+    #[arg(long, env = "SELFSPEC_PORT", value_name = "PORT", default_value = "8080", hide_env = true)]
+    pub(crate) port: u16,
+    /// Key that requests must carry (Authorization: Bearer KEY, or X-Api-Key); can be given several times [default: none is asked for]
+    #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
+    pub(crate) api_key: Vec<String>,
+    /// Name of the model in the API [default: MODEL, or the last part of its path]
+    #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty, hide_env = true)]
+    pub(crate) model_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct LoadArgs {
+    /// Most sequences in a step; others wait
+    #[arg(long, env = "SELFSPEC_MAX_BATCH", value_name = "N", default_value = "8", value_parser = parse::count, hide_env = true)]
+    pub(crate) max_batch: usize,
+    /// Most requests under way, those that wait included; others are answered 429
+    #[arg(long, env = "SELFSPEC_MAX_REQUESTS", value_name = "N", default_value = "128", value_parser = parse::count, hide_env = true)]
+    pub(crate) max_requests: usize,
+    /// Longest sequence, in positions [default: what the model was made for]
+    #[arg(short = 'c', long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) context: Option<usize>,
+    /// Memory for the KV cache, in MiB [default: room for one sequence of the whole context, and for short ones beside it]
+    #[arg(long, env = "SELFSPEC_KV_MIB", value_name = "MIB", value_parser = parse::count, hide_env = true)]
+    pub(crate) kv_mib: Option<usize>,
+}

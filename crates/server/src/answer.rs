@@ -1,0 +1,175 @@
+//! From a request's events to the objects that stand in answers and chunks.
+
+use selfspec_engine::{Engine, Event, FinishReason, Summary, TokenEvent, TokenId};
+use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+use crate::events::Events;
+
+/// Whether a request is a chat or a completion: they differ in the names of objects and in how text and log-probabilities are put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Chat,
+    Completion,
+}
+
+/// What every answer and chunk of a request begins with.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) id: String,
+    pub(crate) created: u64, // seconds since 1970
+    pub(crate) model: String,
+    pub(crate) fingerprint: String,
+}
+
+impl Head {
+    /// An object with the head's fields; `chunk`: of a stream.
+    pub(crate) fn object(&self, chunk: bool) -> Map<String, Value> {
+        let object = match (self.kind, chunk) {
+            (Kind::Chat, false) => "chat.completion",
+            (Kind::Chat, true) => "chat.completion.chunk",
+            (Kind::Completion, _) => "text_completion",
+        };
+        let mut map = Map::new();
+        map.insert("id".to_owned(), self.id.clone().into());
+        map.insert("object".to_owned(), object.into());
+        map.insert("created".to_owned(), self.created.into());
+        map.insert("model".to_owned(), self.model.clone().into());
+        map.insert("system_fingerprint".to_owned(), self.fingerprint.clone().into());
+        map
+    }
+}
+
+/// The API's word for why a text ended. A full context is a length.
+pub(crate) fn finish_word(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop | FinishReason::Cancelled => "stop",
+        FinishReason::Length | FinishReason::Context => "length",
+    }
+}
+
+/// One finished choice.
+struct Choice {
+    tokens: Vec<TokenEvent>,
+    summary: Summary,
+}
+
+/// Waits for all choices and puts the answer together.
+///
+/// # Errors
+/// A choice failed.
+pub(crate) async fn whole(
+    head: &Head,
+    engine: &Engine,
+    mut events: Events,
+    choices: usize,
+    logprobs: Option<usize>,
+) -> Result<Value, ApiError> {
+    let mut tokens: Vec<Vec<TokenEvent>> = vec![Vec::new(); choices];
+    let mut done: Vec<Option<Choice>> = (0..choices).map(|_| None).collect();
+    while let Some((index, event)) = events.next().await {
+        match event {
+            Event::Prompt { .. } => {}
+            Event::Token(token) => {
+                if logprobs.is_some() {
+                    tokens[index].push(token);
+                }
+            }
+            Event::Done(summary) => {
+                done[index] = Some(Choice { tokens: std::mem::take(&mut tokens[index]), summary: *summary });
+            }
+            Event::Failed(error) => return Err(error.into()),
+        }
+    }
+    let done: Option<Vec<Choice>> = done.into_iter().collect();
+    let done = done.ok_or_else(|| ApiError::internal("a choice ended without an answer"))?;
+    let choice = |(index, choice): (usize, &Choice)| {
+        let finish = finish_word(choice.summary.finish_reason);
+        let logprobs = logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens));
+        match head.kind {
+            Kind::Chat => json!({
+                "index": index,
+                "message": { "role": "assistant", "content": choice.summary.text, "refusal": null },
+                "logprobs": logprobs,
+                "finish_reason": finish,
+            }),
+            Kind::Completion => {
+                json!({ "index": index, "text": choice.summary.text, "logprobs": logprobs, "finish_reason": finish })
+            }
+        }
+    };
+    let mut answer = head.object(false);
+    answer.insert("choices".to_owned(), done.iter().enumerate().map(choice).collect::<Vec<Value>>().into());
+    let summaries: Vec<&Summary> = done.iter().map(|choice| &choice.summary).collect();
+    answer.insert("usage".to_owned(), usage(&summaries));
+    answer.insert("timings".to_owned(), timings(&summaries));
+    Ok(answer.into())
+}
+
+/// Tokens of a request: its prompt once, and what all choices said.
+pub(crate) fn usage(summaries: &[&Summary]) -> Value {
+    let prompt = summaries.first().map_or(0, |s| s.prompt_tokens);
+    let cached = summaries.first().map_or(0, |s| s.cached_tokens);
+    let completion: usize = summaries.iter().map(|s| s.completion_tokens).sum();
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": { "cached_tokens": cached },
+    })
+}
+
+/// Times and drafts, with the names that llama-server has for them; of several choices the longest times.
+pub(crate) fn timings(summaries: &[&Summary]) -> Value {
+    let longest = |time: fn(&Summary) -> f64| summaries.iter().map(|s| time(s)).fold(0.0, f64::max) * 1e3;
+    let (prompt_ms, predicted_ms) = (longest(|s| s.prompt_s), longest(|s| s.predicted_s));
+    let prompt: usize = summaries.first().map_or(0, |s| s.prompt_tokens - s.cached_tokens);
+    let predicted: usize = summaries.iter().map(|s| s.completion_tokens).sum();
+    let rate = |n: usize, ms: f64| if ms > 0.0 { n as f64 * 1e3 / ms } else { 0.0 };
+    json!({
+        "prompt_n": prompt,
+        "prompt_ms": prompt_ms,
+        "prompt_per_second": rate(prompt, prompt_ms),
+        "predicted_n": predicted,
+        "predicted_ms": predicted_ms,
+        "predicted_per_second": rate(predicted.saturating_sub(summaries.len()), predicted_ms),
+        "draft_n": summaries.iter().map(|s| s.stats.drafted).sum::<u64>(),
+        "draft_n_accepted": summaries.iter().map(|s| s.stats.accepted).sum::<u64>(),
+    })
+}
+
+/// The log-probabilities of some tokens as the API has them.
+pub(crate) fn logprobs_of(kind: Kind, engine: &Engine, tokens: &[TokenEvent]) -> Value {
+    let bytes = |id: TokenId| engine.tokenizer().and_then(|t| t.bytes(id)).unwrap_or_default().to_vec();
+    let text = |id: TokenId| String::from_utf8_lossy(&bytes(id)).into_owned();
+    let pair = |id: TokenId, logprob: f32| json!({ "token": text(id), "logprob": finite(logprob), "bytes": bytes(id) });
+    match kind {
+        Kind::Chat => {
+            let entry = |token: &TokenEvent| {
+                let (logprob, top) = token.logprob.as_ref().map_or((0.0, &[][..]), |l| (l.logprob, &l.top[..]));
+                let mut entry = pair(token.id, logprob);
+                entry["top_logprobs"] = top.iter().map(|(id, logprob)| pair(*id, *logprob)).collect::<Vec<_>>().into();
+                entry
+            };
+            json!({ "content": tokens.iter().map(entry).collect::<Vec<_>>() })
+        }
+        Kind::Completion => {
+            let own = |token: &TokenEvent| token.logprob.as_ref().map_or(0.0, |l| finite(l.logprob));
+            let top = |token: &TokenEvent| {
+                let top = token.logprob.iter().flat_map(|l| &l.top);
+                Value::Object(top.map(|(id, logprob)| (text(*id), finite(*logprob).into())).collect())
+            };
+            json!({
+                "tokens": tokens.iter().map(|t| text(t.id)).collect::<Vec<_>>(),
+                "token_logprobs": tokens.iter().map(own).collect::<Vec<_>>(),
+                "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
+            })
+        }
+    }
+}
+
+/// JSON has no infinities.
+fn finite(logprob: f32) -> f64 {
+    f64::from(logprob.max(-9999.0))
+}

@@ -1,0 +1,174 @@
+//! What all requests share, and which path leads where.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use selfspec_engine::{Engine, TokenId};
+use sha2::{Digest, Sha256};
+
+use crate::answer::{Head, Kind, whole};
+use crate::error::ApiError;
+use crate::events::{Events, Load};
+use crate::request::Asked;
+use crate::serve::ServeOptions;
+use crate::{chat, completions, models, probes, stream, tokens};
+
+/// What all requests share.
+pub(crate) struct App {
+    engine: Arc<Engine>,
+    options: ServeOptions,
+    keys: Vec<[u8; 32]>, // hashes
+    load: Arc<Load>,
+    started: u64, // seconds since 1970
+    fingerprint: String,
+    draining: AtomicBool,
+    answers: AtomicU64, // begun so far
+}
+
+impl App {
+    pub(crate) fn new(engine: Arc<Engine>, options: ServeOptions) -> Arc<Self> {
+        let fingerprint = engine.loaded().map_or("none", |loaded| loaded.fingerprint());
+        // What the output depends on: weights, build, instruction set and the type of the cache.
+        let of = format!(
+            "{fingerprint} {} {:?} {:?}",
+            env!("CARGO_PKG_VERSION"),
+            engine.isa().map(|isa| isa.to_string()),
+            engine.kv_type()
+        );
+        let hash = Sha256::digest(of.as_bytes());
+        let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Arc::new(App {
+            keys: options.api_keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect(),
+            load: Load::new(options.most_requests, options.most_tokens),
+            started: now(),
+            fingerprint: format!("fp_{hex}"),
+            draining: AtomicBool::new(false),
+            answers: AtomicU64::new(0),
+            engine,
+            options,
+        })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn options(&self) -> &ServeOptions {
+        &self.options
+    }
+
+    pub(crate) fn model_id(&self) -> &str {
+        &self.options.model_id
+    }
+
+    /// When the server began, in seconds since 1970.
+    pub(crate) fn started(&self) -> u64 {
+        self.started
+    }
+
+    pub(crate) fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// Takes no more work from now on.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Generates what was asked for, and answers with it, at once or as a stream.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        kind: Kind,
+        asked: Asked,
+        prompts: Vec<Vec<TokenId>>,
+    ) -> Result<Response, ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::unavailable("the server is about to stop"));
+        }
+        let requests: Vec<_> = prompts.iter().flat_map(|prompt| asked.requests(prompt)).collect();
+        let choices = requests.len();
+        let tokens = prompts.iter().map(Vec::len).sum::<usize>() * asked.choices;
+        let share = self.load.take(choices, tokens).map_err(ApiError::overloaded)?;
+        let generations = requests.into_iter().map(|request| self.engine.submit(request));
+        let generations = generations.collect::<Result<Vec<_>, _>>()?;
+        let events = Events::follow(generations, share);
+        let number = self.answers.fetch_add(1, Ordering::Relaxed);
+        let prefix = match kind {
+            Kind::Chat => "chatcmpl",
+            Kind::Completion => "cmpl",
+        };
+        let head = Head {
+            kind,
+            id: format!("{prefix}-{:x}-{number:x}", self.started),
+            created: now(),
+            model: self.options.model_id.clone(),
+            fingerprint: self.fingerprint.clone(),
+        };
+        if asked.stream {
+            let (logprobs, usage) = (asked.logprobs.is_some(), asked.usage);
+            return Ok(stream::answer(head, self.engine.clone(), events, choices, logprobs, usage));
+        }
+        Ok(Json(whole(&head, &self.engine, events, choices, asked.logprobs).await?).into_response())
+    }
+
+    /// Whether the request carries one of the keys, if keys are asked for. All keys are compared to the end, by their hashes, so that the time tells nothing.
+    fn admits(&self, request: &Request<Body>) -> bool {
+        if self.keys.is_empty() {
+            return true;
+        }
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let bearer = header(header::AUTHORIZATION.as_str()).and_then(|value| {
+            let (scheme, key) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+        });
+        let Some(key) = bearer.or_else(|| header("x-api-key")) else { return false };
+        let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+        let differs = |known: &[u8; 32]| known.iter().zip(&hash).fold(0, |all, (a, b)| all | (a ^ b)) != 0;
+        self.keys.iter().fold(false, |found, known| found | !differs(known))
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Refuses requests without a key, where one is asked for.
+async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+    if app.admits(&request) { next.run(request).await } else { ApiError::unauthorized().into_response() }
+}
+
+/// The paths.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/chat/completions", post(chat::completions))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::one))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/health", get(probes::readyz))
+        .route("/metrics", get(probes::metrics))
+        .route("/props", get(probes::props))
+        .layer(from_fn_with_state(app.clone(), guard));
+    Router::new()
+        .route("/livez", get(probes::livez))
+        .route("/readyz", get(probes::readyz))
+        .merge(guarded)
+        .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .with_state(app)
+}

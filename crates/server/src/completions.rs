@@ -1,0 +1,53 @@
+//! `/v1/completions`: plain text, or tokens, to be continued.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use selfspec_engine::{Prompt, TokenId};
+use serde_json::{Value, json};
+
+use crate::answer::Kind;
+use crate::app::App;
+use crate::body;
+use crate::error::ApiError;
+use crate::request::Asked;
+
+/// Most alternatives with a token's log-probability.
+const MOST_TOP: u64 = 20;
+/// Tokens where the request says nothing, as OpenAI's API has it.
+const USUAL_TOKENS: usize = 16;
+
+pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+    let mut fields = body::read(&app, request).await?;
+    let prompt = prompt(&app, fields.take("prompt"))?;
+    let mut asked = Asked::read(&mut fields, &app)?;
+    asked.max_tokens.get_or_insert(USUAL_TOKENS);
+    asked.logprobs = fields.whole("logprobs", 0, MOST_TOP)?.map(|n| n as usize);
+    fields.unsupported("suffix", &[])?;
+    fields.unsupported("echo", &[json!(false)])?;
+    fields.unsupported("best_of", &[json!(1)])?;
+    fields.finish();
+    app.answer(Kind::Completion, asked, vec![prompt]).await
+}
+
+/// The tokens of a prompt: a string, or an array of token ids, or an array of one of these.
+fn prompt(app: &App, value: Option<Value>) -> Result<Vec<TokenId>, ApiError> {
+    let wrong = |why: &str| ApiError::field("prompt", why);
+    let prompt = match value {
+        None => return Err(wrong("it is missing")),
+        Some(Value::String(text)) => Prompt::Text(text),
+        Some(Value::Array(mut items)) => match items.as_slice() {
+            [Value::String(_) | Value::Array(_)] => return self::prompt(app, items.pop()),
+            [Value::String(_) | Value::Array(_), ..] => return Err(wrong("several prompts: this server takes one")),
+            _ => {
+                let id = |item: &Value| item.as_u64().and_then(|id| TokenId::try_from(id).ok());
+                let ids: Option<Vec<TokenId>> = items.iter().map(id).collect();
+                Prompt::Tokens(ids.ok_or_else(|| wrong("expected a string, or an array of token ids"))?)
+            }
+        },
+        Some(_) => return Err(wrong("expected a string, or an array of token ids")),
+    };
+    app.engine().encode(&prompt).map_err(|e| wrong(&e.to_string()))
+}

@@ -1,0 +1,112 @@
+//! What a client is told when its request cannot be served: OpenAI's error object.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use selfspec_engine::EngineError;
+use serde_json::json;
+
+/// An error with its HTTP status.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    param: Option<String>,
+    message: String,
+    retry_after: Option<u64>, // seconds
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        ApiError { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+    }
+
+    /// A field of the request is wrong, or cannot be served.
+    pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        let (param, message) = (param.into(), message.into());
+        let text = format!("{param}: {message}");
+        ApiError { param: Some(param), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", text) }
+    }
+
+    /// The body is no JSON object, or another mistake that belongs to no field.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    pub(crate) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+        ApiError { code: Some(code), ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message) }
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "this path takes another method")
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        let message = "no valid API key was given: send `Authorization: Bearer KEY`, or `X-Api-Key: KEY`";
+        ApiError {
+            code: Some("invalid_api_key"),
+            ..Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message)
+        }
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let message = format!("the body is larger than {limit} bytes, which is all that this server takes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+    }
+
+    /// The queue is full.
+    pub(crate) fn overloaded(message: impl Into<String>) -> Self {
+        ApiError {
+            code: Some("overloaded"),
+            retry_after: Some(1),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "overloaded_error", message)
+        }
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        ApiError { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message) }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The object that stands for it in a body or in a stream.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        json!({
+            "error": { "message": self.message, "type": self.kind, "param": self.param, "code": self.code }
+        })
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let message = error.to_string();
+        match error {
+            EngineError::InvalidRequest { field, why } => ApiError::field(field, why),
+            EngineError::PromptTooLong { .. } | EngineError::NeverFits { .. } => {
+                ApiError { code: Some("context_length_exceeded"), ..ApiError::field("messages", message) }
+            }
+            EngineError::NoTokenizer
+            | EngineError::NoChatTemplate
+            | EngineError::BadChatTemplate { .. }
+            | EngineError::EmptyPrompt
+            | EngineError::Text(_)
+            | EngineError::Spec(_)
+            | EngineError::Backend(_) => ApiError::bad_request(message),
+            EngineError::Stopped => ApiError::unavailable(message),
+            _ => ApiError::internal(message),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.json())).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

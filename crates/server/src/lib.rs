@@ -1,0 +1,26 @@
+//! The OpenAI wire format over an [`Engine`](selfspec_engine::Engine): HTTP requests in, answers and event streams out.
+//!
+//! A request is read field by field (`fields.rs`): a field that is known and cannot be served is refused by its name, a value out of its range as well, and one
+//! that nobody knows is logged once and left aside. Nothing is truncated in silence: what does not fit the context is `context_length_exceeded`.
+//!
+//! The engine generates on its own thread and blocks whoever waits for its events; each request has a thread of the blocking pool for that, which hands them on
+//! (`events.rs`). A client that leaves drops its end, and with it the request's pages.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod app;
+mod body;
+mod chat;
+mod completions;
+mod error;
+mod events;
+mod fields;
+mod models;
+mod probes;
+mod request;
+mod serve;
+mod speculation;
+mod stream;
+mod tokens;
+
+pub use serve::{ServeError, ServeOptions, Server};

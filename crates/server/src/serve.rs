@@ -1,0 +1,165 @@
+//! The server: a socket, its options, and its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use selfspec_engine::Engine;
+use tokio::net::TcpListener;
+
+use crate::app::{App, router};
+
+/// How a server is set up.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Address to listen on.
+    pub addr: SocketAddr,
+    /// Name of the model in the API.
+    pub model_id: String,
+    /// Keys of which a request must carry one; none: no request needs one.
+    pub api_keys: Vec<String>,
+    /// Most requests that are taken on at a time, those that wait included; others are told to come back.
+    pub most_requests: usize,
+    /// Most prompt tokens of all of them.
+    pub most_tokens: usize,
+    /// Largest body, in bytes.
+    pub body_limit: usize,
+    /// How long a body may take to come.
+    pub read_timeout: Duration,
+    /// How long requests under way have to end when the server stops.
+    pub drain: Duration,
+}
+
+impl ServeOptions {
+    /// The options for a model of this name.
+    pub fn new(addr: SocketAddr, model_id: impl Into<String>) -> Self {
+        ServeOptions {
+            addr,
+            model_id: model_id.into(),
+            api_keys: Vec::new(),
+            most_requests: 128,
+            most_tokens: 256 << 10,
+            body_limit: 8 << 20,
+            read_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a server could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {source}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused something while it ran.
+    #[error("the server ended: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// A server that listens and has not begun to answer.
+pub struct Server {
+    app: Arc<App>,
+    listener: std::net::TcpListener,
+    addr: SocketAddr,
+}
+
+impl Server {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn bind(engine: Arc<Engine>, options: ServeOptions) -> Result<Server, ServeError> {
+        let listen = |source| ServeError::Listen { addr: options.addr, source };
+        let listener = std::net::TcpListener::bind(options.addr).map_err(listen)?;
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        Ok(Server { app: App::new(engine, options), listener, addr })
+    }
+
+    /// Where it listens: with port 0, the port that the system chose.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Answers until `interrupted` says so or the process is told to terminate; then takes no more, and gives those under way their time. A second signal
+    /// ends it at once.
+    ///
+    /// # Errors
+    /// The runtime cannot be started, or the socket fails.
+    pub fn run(self, interrupted: impl Fn() -> bool + Send + 'static) -> Result<(), ServeError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(self.app.options().most_requests.max(64) * 2)
+            .enable_all()
+            .build()?;
+        let app = self.app;
+        let result = runtime.block_on(async {
+            let listener = TcpListener::from_std(self.listener)?;
+            let drain = app.options().drain;
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let draining = app.clone();
+            let mut terminated = Terminated::new()?;
+            let stop = async move {
+                tokio::select! {
+                    () = terminated.next() => {}
+                    () = poll(interrupted) => {}
+                }
+                draining.drain();
+                let _ = tell.send(terminated); // whoever should hear of it has ended
+            };
+            let server = axum::serve(listener, router(app)).with_graceful_shutdown(stop);
+            let late = async {
+                match told.await {
+                    Ok(mut terminated) => {
+                        tokio::select! {
+                            () = tokio::time::sleep(drain) => {}
+                            () = terminated.next() => {}
+                        }
+                    }
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ended = server => ended.map_err(ServeError::from),
+                () = late => Ok(()),
+            }
+        });
+        runtime.shutdown_timeout(Duration::from_millis(200));
+        result
+    }
+}
+
+/// Waits until `interrupted` holds.
+async fn poll(interrupted: impl Fn() -> bool) {
+    while !interrupted() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The signal to terminate, where there is one.
+struct Terminated {
+    #[cfg(unix)]
+    signal: tokio::signal::unix::Signal,
+}
+
+impl Terminated {
+    fn new() -> std::io::Result<Self> {
+        Ok(Terminated {
+            #[cfg(unix)]
+            signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        self.signal.recv().await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
+    }
+}

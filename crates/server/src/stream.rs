@@ -1,0 +1,162 @@
+//! Answers as server-sent events, as OpenAI's clients expect them: the role first, then text, the reason of the end, usage if it was asked for, and `[DONE]`.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use selfspec_engine::{Engine, Event, Summary, TokenEvent};
+use serde_json::{Value, json};
+
+use crate::answer::{Head, Kind, finish_word, logprobs_of, timings, usage};
+use crate::error::ApiError;
+use crate::events::Events;
+
+/// A stream on its way.
+struct Stream {
+    head: Head,
+    engine: Arc<Engine>,
+    events: Option<Events>,
+    logprobs: bool,
+    usage: bool,
+    done: Vec<Option<Summary>>, // (choice)
+    chunks: VecDeque<Bytes>,    // ready to be sent
+}
+
+/// Answers with a stream of the events.
+pub(crate) fn answer(
+    head: Head,
+    engine: Arc<Engine>,
+    events: Events,
+    choices: usize,
+    logprobs: bool,
+    usage: bool,
+) -> Response {
+    let mut stream = Stream {
+        head,
+        engine,
+        events: Some(events),
+        logprobs,
+        usage,
+        done: vec![None; choices],
+        chunks: VecDeque::new(),
+    };
+    if stream.head.kind == Kind::Chat {
+        for index in 0..choices {
+            stream.chunk(json!({
+                "index": index,
+                "delta": { "role": "assistant", "content": "" },
+                "logprobs": null,
+                "finish_reason": null,
+            }));
+        }
+    }
+    let body = futures_util::stream::unfold(stream, |mut stream| async move {
+        let bytes = stream.next().await?;
+        Some((Ok::<Bytes, Infallible>(bytes), stream))
+    });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
+    (headers, Body::from_stream(body)).into_response()
+}
+
+impl Stream {
+    /// The next bytes; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.chunks.pop_front() {
+                return Some(bytes);
+            }
+            let events = self.events.as_mut()?;
+            let Some((index, event)) = events.next().await else {
+                self.end();
+                continue;
+            };
+            // What a round committed is there at once, and goes into one chunk.
+            let mut ready = vec![(index, event)];
+            while let Some(more) = events.ready() {
+                ready.push(more);
+            }
+            self.take(ready);
+        }
+    }
+
+    fn take(&mut self, ready: Vec<(usize, Event)>) {
+        let mut tokens: Vec<Vec<TokenEvent>> = vec![Vec::new(); self.done.len()];
+        for (index, event) in ready {
+            match event {
+                Event::Prompt { .. } => {}
+                Event::Token(token) => tokens[index].push(token),
+                Event::Done(summary) => {
+                    self.text(index, std::mem::take(&mut tokens[index]));
+                    let finish = finish_word(summary.finish_reason);
+                    let choice = match self.head.kind {
+                        Kind::Chat => {
+                            json!({ "index": index, "delta": {}, "logprobs": null, "finish_reason": finish })
+                        }
+                        Kind::Completion => {
+                            json!({ "index": index, "text": "", "logprobs": null, "finish_reason": finish })
+                        }
+                    };
+                    self.done[index] = Some(*summary);
+                    self.chunk(choice);
+                }
+                Event::Failed(error) => {
+                    // The head of the answer is gone already: the error is an event, and the stream ends.
+                    self.push(&ApiError::from(error).json());
+                    self.chunks.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+                    self.events = None;
+                    return;
+                }
+            }
+        }
+        for (index, tokens) in tokens.into_iter().enumerate() {
+            self.text(index, tokens);
+        }
+    }
+
+    fn text(&mut self, index: usize, tokens: Vec<TokenEvent>) {
+        let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
+        if tokens.is_empty() || (text.is_empty() && !self.logprobs) {
+            return;
+        }
+        let logprobs = self.logprobs.then(|| logprobs_of(self.head.kind, &self.engine, &tokens));
+        self.chunk(match self.head.kind {
+            Kind::Chat => {
+                json!({ "index": index, "delta": { "content": text }, "logprobs": logprobs, "finish_reason": null })
+            }
+            Kind::Completion => {
+                json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })
+            }
+        });
+    }
+
+    /// All choices are over.
+    fn end(&mut self) {
+        self.events = None;
+        let done: Vec<Summary> = self.done.iter_mut().filter_map(Option::take).collect();
+        if self.usage {
+            let summaries: Vec<&Summary> = done.iter().collect();
+            let mut last = self.head.object(true);
+            last.insert("choices".to_owned(), json!([]));
+            last.insert("usage".to_owned(), usage(&summaries));
+            last.insert("timings".to_owned(), timings(&summaries));
+            self.push(&last.into());
+        }
+        self.chunks.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+    }
+
+    fn chunk(&mut self, choice: Value) {
+        let mut chunk = self.head.object(true);
+        chunk.insert("choices".to_owned(), json!([choice]));
+        if self.usage {
+            chunk.insert("usage".to_owned(), Value::Null);
+        }
+        self.push(&chunk.into());
+    }
+
+    fn push(&mut self, value: &Value) {
+        self.chunks.push_back(format!("data: {value}\n\n").into());
+    }
+}

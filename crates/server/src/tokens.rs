@@ -1,0 +1,56 @@
+//! `/tokenize`, `/detokenize` and `/apply-template`: what the model is given for a text, and back. The names and fields are those of llama-server.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use selfspec_engine::{EngineError, TokenId, Tokenizer};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::body;
+use crate::chat::{conversation, render};
+use crate::error::ApiError;
+
+fn tokenizer(app: &App) -> Result<&Arc<Tokenizer>, ApiError> {
+    app.engine().tokenizer().ok_or_else(|| EngineError::NoTokenizer.into())
+}
+
+/// `content` to `tokens`; `add_special`: with BOS if the model wants one.
+pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
+    let mut fields = body::read(&app, request).await?;
+    let content = fields.string("content")?.ok_or_else(|| ApiError::field("content", "it is missing"))?;
+    let special = fields.bool("add_special")?.unwrap_or(false);
+    fields.finish();
+    let tokens = tokenizer(&app)?.encode(&content, special).map_err(|e| ApiError::field("content", e.to_string()))?;
+    Ok(Json(json!({ "tokens": tokens })))
+}
+
+/// `tokens` to `content`.
+pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
+    let mut fields = body::read(&app, request).await?;
+    let tokens = fields.take("tokens");
+    fields.finish();
+    let wrong = |why: String| ApiError::field("tokens", why);
+    let Some(Value::Array(tokens)) = tokens else { return Err(wrong("expected an array of token ids".to_owned())) };
+    let tokenizer = tokenizer(&app)?;
+    let mut bytes = Vec::new();
+    for token in &tokens {
+        let id = token.as_u64().and_then(|id| TokenId::try_from(id).ok());
+        let piece = id.and_then(|id| tokenizer.bytes(id));
+        bytes.extend_from_slice(piece.ok_or_else(|| wrong(format!("{token} is no token of the model")))?);
+    }
+    Ok(Json(json!({ "content": String::from_utf8_lossy(&bytes) })))
+}
+
+/// `messages` to the `prompt` that the chat template makes of them.
+pub(crate) async fn apply_template(
+    State(app): State<Arc<App>>,
+    request: Request<Body>,
+) -> Result<Json<Value>, ApiError> {
+    let mut fields = body::read(&app, request).await?;
+    let (messages, extra) = conversation(&mut fields)?;
+    fields.finish();
+    Ok(Json(json!({ "prompt": render(&app, &messages, &extra)?.text() })))
+}

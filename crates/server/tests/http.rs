@@ -1,0 +1,322 @@
+//! The server over a real socket, on a tiny model.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use selfspec_engine::{Engine, EngineOptions, Loaded, Prompt, Request, SamplingParams, SpeculationParams};
+use selfspec_server::{ServeOptions, Server};
+use selfspec_testkit::{Family, TinyModel};
+use serde_json::{Value, json};
+
+fn loaded() -> Arc<Loaded> {
+    static LOADED: OnceLock<Arc<Loaded>> = OnceLock::new();
+    let load = || {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("tiny.gguf");
+        TinyModel::new(Family::Llama).gguf().write(&path);
+        Loaded::open(&path, Some(1)).expect("a sound model")
+    };
+    LOADED.get_or_init(load).clone()
+}
+
+fn engine(options: &EngineOptions) -> Arc<Engine> {
+    Arc::new(Engine::open_with(&loaded(), options).expect("opens"))
+}
+
+/// A server for the length of a test.
+struct Running {
+    url: String,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
+        let engine = engine(&EngineOptions { threads: Some(1), prefix_cache: true, ..EngineOptions::default() });
+        let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
+        change(&mut options);
+        let server = Server::bind(engine, options).expect("a free port");
+        let url = format!("http://{}", server.addr());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
+        });
+        Running { url, stop, thread: Some(thread) }
+    }
+
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.send(path, &body.to_string(), &[])
+    }
+
+    fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+        let (status, text) = self.raw(path, body, headers);
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    fn raw(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let mut request = agent().post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        text_of(request.send(body).expect("an answer"))
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        text_of(agent().get(format!("{}{path}", self.url)).call().expect("an answer"))
+    }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().into()
+}
+
+fn text_of(mut response: ureq::http::Response<ureq::Body>) -> (u16, String) {
+    let mut text = String::new();
+    response.body_mut().as_reader().read_to_string(&mut text).expect("UTF-8");
+    (response.status().as_u16(), text)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends in peace");
+        }
+    }
+}
+
+fn chat(more: &Value) -> Value {
+    let mut body = json!({
+        "model": "tiny",
+        "messages": [{ "role": "user", "content": "hello there" }],
+        "max_tokens": 12,
+        "temperature": 0,
+        "ignore_eos": true,
+    });
+    let more = more.as_object().expect("an object");
+    body.as_object_mut().expect("an object").extend(more.clone());
+    body
+}
+
+/// The objects of a stream, which must end with `[DONE]`.
+fn chunks(text: &str) -> Vec<Value> {
+    let mut events: Vec<&str> = text.split_terminator("\n\n").collect();
+    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+    events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").expect("data")).expect("JSON")).collect()
+}
+
+#[test]
+fn a_chat_is_answered_with_what_the_engine_says() {
+    let running = Running::new();
+    let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({})));
+    assert_eq!(status, 200, "{answer}");
+    let engine = engine(&EngineOptions { threads: Some(1), ..EngineOptions::default() });
+    let mut request = Request::new(Prompt::Chat(vec![selfspec_engine::Message::new("user", "hello there")]));
+    request.max_tokens = Some(12);
+    request.ignore_eos = true;
+    request.sampling = SamplingParams::default();
+    request.speculation = SpeculationParams::off();
+    let expected = engine.submit(request).expect("accepted").wait().expect("answered");
+    assert_eq!(answer["choices"][0]["message"]["content"], expected.text);
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(answer["usage"]["prompt_tokens"], expected.prompt_tokens);
+    assert_eq!(answer["usage"]["completion_tokens"], 12);
+    assert!(answer["system_fingerprint"].as_str().is_some_and(|f| f.starts_with("fp_")));
+    assert_eq!(answer["timings"]["predicted_n"], 12);
+
+    let text = running
+        .raw(
+            "/v1/chat/completions",
+            &chat(&json!({ "stream": true, "stream_options": { "include_usage": true } })).to_string(),
+            &[],
+        )
+        .1;
+    let chunks = chunks(&text);
+    assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
+    let content = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["content"].as_str()).collect::<String>();
+    assert_eq!(content, expected.text, "the same in pieces");
+    let last = chunks.last().expect("usage");
+    assert_eq!((last["choices"].as_array().map(Vec::len), &last["usage"]["completion_tokens"]), (Some(0), &json!(12)));
+    let finish: Vec<&Value> =
+        chunks.iter().map(|c| &c["choices"][0]["finish_reason"]).filter(|f| f.is_string()).collect();
+    assert_eq!(finish, ["length"]);
+}
+
+#[test]
+fn speculation_seeds_and_choices_change_what_they_should_and_nothing_else() {
+    let running = Running::new();
+    let text = |more: Value| {
+        let (status, answer) = running.post("/v1/chat/completions", &chat(&more));
+        assert_eq!(status, 200, "{answer}");
+        answer["choices"]
+            .as_array()
+            .expect("choices")
+            .iter()
+            .map(|c| c["message"]["content"].clone())
+            .collect::<Vec<_>>()
+    };
+    let sampled = json!({ "temperature": 1.5, "seed": 7, "n": 3, "speculation": "off" });
+    let off = text(sampled.clone());
+    assert_eq!(off.len(), 3);
+    assert_ne!(off[0], off[1]);
+    for speculation in
+        [json!("auto"), json!({ "drafter": "prompt-lookup", "draft_len": 3 }), json!({ "exit_layer": 2 })]
+    {
+        let mut with = sampled.clone();
+        with["speculation"] = speculation;
+        assert_eq!(text(with), off);
+    }
+    let next = text(json!({ "temperature": 1.5, "seed": 8 }));
+    assert_eq!(next[0], off[1], "each choice has the next seed");
+    let stopped = text(
+        json!({ "stop": off[0].as_str().map(|t| t.chars().take(1).collect::<String>()), "temperature": 1.5, "seed": 7 }),
+    );
+    assert_eq!(stopped, [""]);
+}
+
+#[test]
+fn log_probabilities_come_with_every_token() {
+    let running = Running::new();
+    let more = json!({ "logprobs": true, "top_logprobs": 2 });
+    let (_, answer) = running.post("/v1/chat/completions", &chat(&more));
+    let content = answer["choices"][0]["logprobs"]["content"].as_array().expect("an array").clone();
+    assert_eq!(content.len(), 12);
+    for token in &content {
+        assert!(token["logprob"].as_f64().is_some_and(|l| l <= 0.0));
+        assert_eq!(token["top_logprobs"].as_array().map(Vec::len), Some(2));
+        assert_eq!(token["token"], token["top_logprobs"][0]["token"], "greedy");
+    }
+    let mut streamed = chat(&more);
+    streamed["stream"] = json!(true);
+    let text = running.raw("/v1/chat/completions", &streamed.to_string(), &[]).1;
+    let pieces = chunks(&text)
+        .into_iter()
+        .flat_map(|c| c["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default());
+    assert_eq!(pieces.collect::<Vec<_>>(), content);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_by_name() {
+    let running = Running::new();
+    let refused = |more: Value, param: &str| {
+        let (status, answer) = running.post("/v1/chat/completions", &chat(&more));
+        assert_eq!((status, answer["error"]["param"].as_str()), (400, Some(param)), "{more}: {answer}");
+    };
+    refused(json!({ "temperature": 3 }), "temperature");
+    refused(json!({ "temperature": "hot" }), "temperature");
+    refused(json!({ "top_p": 0 }), "top_p");
+    refused(json!({ "n": 0 }), "n");
+    refused(json!({ "max_tokens": 0 }), "max_tokens");
+    refused(json!({ "stop": [""] }), "stop");
+    refused(json!({ "seed": 1.5 }), "seed");
+    refused(json!({ "logit_bias": { "x": 1 } }), "logit_bias");
+    refused(json!({ "logit_bias": { "99999999": 1 } }), "logit_bias");
+    refused(json!({ "top_logprobs": 2 }), "top_logprobs");
+    refused(json!({ "stream_options": {} }), "stream_options");
+    refused(json!({ "tools": [{ "type": "function" }] }), "tools");
+    refused(json!({ "response_format": { "type": "json_object" } }), "response_format");
+    refused(json!({ "speculation": "fast" }), "speculation");
+    refused(json!({ "speculation": { "drafter": "other" } }), "speculation.drafter");
+    refused(json!({ "speculation": { "depth": 3 } }), "speculation.depth");
+    refused(json!({ "messages": [] }), "messages");
+    refused(json!({ "messages": [{ "role": "user" }] }), "messages[0].content");
+    refused(
+        json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] }),
+        "messages[0].content[0]",
+    );
+    refused(json!({ "messages": [{ "role": "user", "content": "long ".repeat(5000) }] }), "messages");
+    let (status, answer) = running.post(
+        "/v1/chat/completions",
+        &chat(&json!({ "messages": [{ "role": "user", "content": "long ".repeat(5000) }] })),
+    );
+    assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("context_length_exceeded")));
+    let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({ "model": "gpt-4" })));
+    assert_eq!((status, answer["error"]["code"].as_str()), (404, Some("model_not_found")));
+    for body in ["", "{", "[]", "\"x\""] {
+        assert_eq!(running.send("/v1/chat/completions", body, &[]).0, 400, "{body}");
+    }
+    assert_eq!(
+        running.post("/v1/chat/completions", &chat(&json!({ "tools": [], "unheard_of": 1, "stop": null }))).0,
+        200
+    );
+    assert_eq!(running.get("/nowhere").0, 404);
+    assert_eq!(running.get("/v1/chat/completions").0, 405);
+}
+
+#[test]
+fn completions_models_and_tokens() {
+    let running = Running::new();
+    let (status, answer) = running.post(
+        "/v1/completions",
+        &json!({ "prompt": "hello", "temperature": 0, "max_tokens": 4, "logprobs": 1, "ignore_eos": true }),
+    );
+    assert_eq!((status, answer["object"].as_str()), (200, Some("text_completion")), "{answer}");
+    assert_eq!(answer["choices"][0]["logprobs"]["tokens"].as_array().map(Vec::len), Some(4));
+    let (_, tokens) = running.post("/tokenize", &json!({ "content": "hello" }));
+    let (_, again) = running.post("/v1/completions", &json!({ "prompt": running.post("/tokenize", &json!({ "content": "hello", "add_special": true })).1["tokens"], "temperature": 0, "max_tokens": 4, "ignore_eos": true }));
+    assert_eq!(again["choices"][0]["text"], answer["choices"][0]["text"], "ids are as good as text");
+    let (_, text) = running.post("/detokenize", &json!({ "tokens": tokens["tokens"] }));
+    assert_eq!(text["content"], "hello");
+    assert_eq!(running.post("/detokenize", &json!({ "tokens": [1 << 30] })).0, 400);
+    let (_, prompt) = running.post("/apply-template", &json!({ "messages": [{ "role": "user", "content": "hi" }] }));
+    assert!(prompt["prompt"].as_str().is_some_and(|p| p.contains("hi")), "{prompt}");
+    assert!(running.get("/v1/models").1.contains("\"tiny\""));
+    assert_eq!((running.get("/v1/models/tiny").0, running.get("/v1/models/other").0), (200, 404));
+    for path in ["/livez", "/readyz", "/health", "/props"] {
+        assert_eq!(running.get(path).0, 200, "{path}");
+    }
+    assert!(running.get("/metrics").1.contains("\nselfspec_generation_tokens_total "));
+}
+
+#[test]
+fn keys_are_asked_for_everywhere_but_at_the_probes() {
+    let running = Running::with(|options| options.api_keys = vec!["secret".to_owned(), "other".to_owned()]);
+    assert_eq!((running.get("/livez").0, running.get("/readyz").0), (200, 200));
+    assert_eq!((running.get("/v1/models").0, running.get("/metrics").0), (401, 401));
+    let with = |name: &str, value: &str| running.send("/tokenize", "{\"content\": \"x\"}", &[(name, value)]).0;
+    assert_eq!(with("authorization", "Bearer secret"), 200);
+    assert_eq!(with("authorization", "bearer other"), 200);
+    assert_eq!(with("x-api-key", "other"), 200);
+    assert_eq!(
+        (with("authorization", "Bearer wrong"), with("x-api-key", ""), with("authorization", "secret")),
+        (401, 401, 401)
+    );
+}
+
+#[test]
+fn bodies_and_the_number_of_requests_have_limits() {
+    let running = Running::with(|options| {
+        options.body_limit = 1000;
+        options.most_requests = 2;
+    });
+    assert_eq!(running.send("/tokenize", &" ".repeat(2000), &[]).0, 413);
+    let long = chat(&json!({ "max_tokens": 60 })).to_string();
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..24).map(|_| scope.spawn(|| running.send("/v1/chat/completions", &long, &[]).0)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("answered")).collect()
+    });
+    assert!(statuses.iter().all(|s| [200, 429].contains(s)) && statuses.contains(&200), "{statuses:?}");
+    assert_eq!(running.send("/v1/chat/completions", &long, &[]).0, 200, "there is room again");
+    assert!(running.get("/metrics").1.contains("\nselfspec_requests 0\n"));
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_place() {
+    let running = Running::with(|options| options.most_requests = 1);
+    let body = chat(&json!({ "max_tokens": 100_000, "stream": true })).to_string();
+    let mut response = agent().post(format!("{}/v1/chat/completions", running.url)).send(&body).expect("a stream");
+    let mut first = [0; 64];
+    response.body_mut().as_reader().read_exact(&mut first).expect("it begins");
+    drop(response);
+    while running.get("/metrics").1.contains("\nselfspec_requests 1\n") {
+        std::thread::yield_now();
+    }
+}
