@@ -554,7 +554,7 @@ mod tests {
     #[test]
     fn layer_skip_is_off_where_the_best_draft_length_is_below_two() {
         assert!(matches!(weigh(0.3, 24.0, 32.0), (Verdict::Work { k: 2.., .. }, None)));
-        let (verdict, reason) = weigh(0.45, 24.0, 37.0);
+        let (verdict, reason) = weigh(0.42, 24.0, 37.0);
         assert!(!matches!(verdict, Verdict::Work { .. }));
         let reason = reason.expect("off");
         assert!(reason.contains("and best draft length 1, expected acceptance 0."), "{reason}");
