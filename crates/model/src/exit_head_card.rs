@@ -57,8 +57,9 @@ impl ExitHeadCard {
     /// Refuses what no training writes.
     fn check(&self) -> Result<(), ExitHeadError> {
         let wrong = |why: String| Err(ExitHeadError::Card(format!("its card: {why}")));
-        if let Some(pair) = self.features.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return wrong(format!("features must ascend, and {} follows {}", pair[1], pair[0]));
+        let twice = |(i, layer): &(usize, &usize)| self.features[..*i].contains(layer);
+        if let Some((_, layer)) = self.features.iter().enumerate().find(twice) {
+            return wrong(format!("features name {layer} twice"));
         }
         let coverage = self.coverage.iter().map(|(domain, share)| ("coverage", domain, *share));
         let acceptance = self.acceptance.iter().flat_map(|(domain, places)| {
