@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use selfspec_engine::{DraftLen, DraftSetup, ExitHeadSource, Isa, KvType};
+use selfspec_engine::{DraftLen, DraftSetup, EngineOptions, ExitHeadSource, Isa, KvType};
 
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
 pub(crate) use serve::ServeArgs;
@@ -117,6 +117,13 @@ pub(crate) struct ComputeArgs {
     pub(crate) kv: KvArgs,
     #[command(flatten)]
     pub(crate) heads: HeadArgs,
+}
+
+impl ComputeArgs {
+    /// What they ask of an engine.
+    pub(crate) fn engine(&self) -> EngineOptions {
+        EngineOptions { threads: self.threads, isa: self.isa, kv_type: self.kv.kv_type, ..EngineOptions::default() }
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
-
 use selfspec_engine::ExitHeadSource;
 
 use crate::args::{Cli, Spec};

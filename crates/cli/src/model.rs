@@ -36,13 +36,6 @@ pub(crate) fn engine(name: &str, context: Option<usize>, compute: &ComputeArgs, 
     if let Some(context) = context.filter(|c| *c > most) {
         anyhow::bail!("a context of {context} positions: the model was made for {most}");
     }
-    let options = EngineOptions {
-        threads: compute.threads,
-        isa: compute.isa,
-        kv_type: compute.kv.kv_type,
-        context,
-        max_batch: 1,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { context, max_batch: 1, ..compute.engine() };
     Ok(Engine::open_with(&loaded, &options)?)
 }

@@ -20,14 +20,11 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
         return Err(usage(format!("-c {context}: the model was made for {most} positions"), None));
     }
     let options = EngineOptions {
-        threads: args.compute.threads,
-        isa: args.compute.isa,
-        kv_type: args.compute.kv.kv_type,
         context: args.load.context,
         kv_bytes: args.load.kv_mib.map(|mib| mib << 20),
         max_batch: args.load.max_batch,
         prefix_cache: true,
-        ..EngineOptions::default()
+        ..args.compute.engine()
     };
     let engine = Arc::new(Engine::open_with(&loaded, &options)?);
     let addr = SocketAddr::new(args.access.host, args.access.port);

@@ -74,7 +74,6 @@ pub(crate) struct Live {
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
-    rows: usize,   // in the step at hand
     reach: usize,  // positions that its uncommitted rows reach to
     cached: usize, // tokens of the prompt that it began with
     end: Option<Result<FinishReason, EngineError>>,
@@ -97,7 +96,6 @@ impl Live {
             admitted: Instant::now(),
             first_token: None,
             last_token: None,
-            rows: 0,
             reach: cached,
             cached,
             end: None,
@@ -151,10 +149,10 @@ impl Live {
     pub(crate) fn rows(&mut self, prefill: usize, costs: &CostModel, rows: &mut Vec<Row>) {
         let before = rows.len();
         let asked = catch_unwind(AssertUnwindSafe(|| self.sequence.rows(prefill, costs, rows)));
-        self.rows = rows.len().saturating_sub(before);
+        let count = rows.len().saturating_sub(before);
         self.reach = rows[before.min(rows.len())..].iter().map(|row| row.pos + 1).max().unwrap_or(self.reach);
         let message = match asked {
-            Ok(()) if self.rows > 0 => return,
+            Ok(()) if count > 0 => return,
             // It would never end.
             Ok(()) => "a sequence asked for no rows".to_owned(),
             Err(panic) => panic_message(&*panic),

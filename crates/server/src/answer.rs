@@ -13,6 +13,16 @@ pub(crate) enum Kind {
     Completion,
 }
 
+impl Kind {
+    /// The field that holds the prompt.
+    pub(crate) fn prompt(self) -> &'static str {
+        match self {
+            Kind::Chat => "messages",
+            Kind::Completion => "prompt",
+        }
+    }
+}
+
 /// What every answer and chunk of a request begins with.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {

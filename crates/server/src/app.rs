@@ -93,17 +93,16 @@ impl App {
         self: &Arc<Self>,
         kind: Kind,
         asked: Asked,
-        prompts: Vec<Vec<TokenId>>,
+        prompt: &[TokenId],
     ) -> Result<Response, ApiError> {
         if self.is_draining() {
             return Err(ApiError::unavailable("the server is about to stop"));
         }
-        let requests: Vec<_> = prompts.iter().flat_map(|prompt| asked.requests(prompt)).collect();
-        let choices = requests.len();
-        let tokens = prompts.iter().map(Vec::len).sum::<usize>() * asked.choices;
-        let share = self.load.take(choices, tokens).map_err(ApiError::overloaded)?;
-        let generations = requests.into_iter().map(|request| self.engine.submit(request));
-        let generations = generations.collect::<Result<Vec<_>, _>>()?;
+        let choices = asked.choices;
+        let share = self.load.take(choices, choices * prompt.len()).map_err(ApiError::overloaded)?;
+        let generations = asked.requests(prompt).into_iter().map(|request| self.engine.submit(request));
+        let generations = generations.collect::<Result<Vec<_>, _>>();
+        let generations = generations.map_err(|error| ApiError::of_prompt(error, kind.prompt()))?;
         let events = Events::follow(generations, share);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let prefix = match kind {

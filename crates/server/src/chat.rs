@@ -32,7 +32,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     unsupported(&mut fields)?;
     fields.finish();
     let prompt = encode(&app, &messages, &extra)?;
-    app.answer(Kind::Chat, asked, vec![prompt]).await
+    app.answer(Kind::Chat, asked, &prompt).await
 }
 
 /// Takes `messages` and the variables of the template.

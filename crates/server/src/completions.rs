@@ -29,7 +29,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     fields.unsupported("echo", &[json!(false)])?;
     fields.unsupported("best_of", &[json!(1)])?;
     fields.finish();
-    app.answer(Kind::Completion, asked, vec![prompt]).await
+    app.answer(Kind::Completion, asked, &prompt).await
 }
 
 /// The tokens of a prompt: a string, or an array of token ids, or an array of one of these.

@@ -80,14 +80,23 @@ impl ApiError {
     }
 }
 
+impl ApiError {
+    /// The engine refused a request whose prompt stands in the field `prompt`.
+    pub(crate) fn of_prompt(error: EngineError, prompt: &str) -> Self {
+        match error {
+            EngineError::PromptTooLong { .. } | EngineError::NeverFits { .. } => {
+                ApiError { code: Some("context_length_exceeded"), ..ApiError::field(prompt, error.to_string()) }
+            }
+            other => other.into(),
+        }
+    }
+}
+
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match error {
             EngineError::InvalidRequest { field, why } => ApiError::field(field, why),
-            EngineError::PromptTooLong { .. } | EngineError::NeverFits { .. } => {
-                ApiError { code: Some("context_length_exceeded"), ..ApiError::field("messages", message) }
-            }
             EngineError::NoTokenizer
             | EngineError::NoChatTemplate
             | EngineError::BadChatTemplate { .. }

@@ -265,6 +265,11 @@ fn completions_models_and_tokens() {
     let (_, text) = running.post("/detokenize", &json!({ "tokens": tokens["tokens"] }));
     assert_eq!(text["content"], "hello");
     assert_eq!(running.post("/detokenize", &json!({ "tokens": [1 << 30] })).0, 400);
+    let (status, long) = running.post("/v1/completions", &json!({ "prompt": "long ".repeat(5000) }));
+    assert_eq!(
+        (status, &long["error"]["code"], &long["error"]["param"]),
+        (400, &json!("context_length_exceeded"), &json!("prompt"))
+    );
     let (_, prompt) = running.post("/apply-template", &json!({ "messages": [{ "role": "user", "content": "hi" }] }));
     assert!(prompt["prompt"].as_str().is_some_and(|p| p.contains("hi")), "{prompt}");
     assert!(running.get("/v1/models").1.contains("\"tiny\""));

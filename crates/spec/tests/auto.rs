@@ -131,7 +131,7 @@ fn the_draft_length_follows_what_pays() {
     };
     let (good, dear, bad) = (mean(0.99, 3), mean(0.99, 12), mean(0.8, 3));
     assert!(
-        good > 4.0 && good > dear && (1.5..5.0).contains(&dear) && (1.5..3.5).contains(&bad),
+        good > 4.0 && good > dear && (1.5..5.0).contains(&dear) && (1.5..3.0).contains(&bad),
         "{good} {dear} {bad}"
     );
 }

@@ -46,13 +46,7 @@ struct Samples {
 pub(crate) fn run(args: &RecordArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), Some(args.limit))?;
     let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
-    let options = EngineOptions {
-        threads: args.compute.threads,
-        isa: args.compute.isa,
-        kv_type: args.compute.kv.kv_type,
-        max_batch: args.batch,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { max_batch: args.batch, ..args.compute.engine() };
     let engine = Engine::open_with(&loaded, &options)?;
     let n = engine.n_layers();
     let (drafter, words) = match args.exit_layer {

@@ -136,14 +136,7 @@ fn engine(loaded: &Arc<Loaded>, args: &DoctorArgs, max_batch: usize) -> anyhow::
         Some(Plant::Cost) => Some(Fault::DraftCost),
         Some(Plant::Domain) | None => None,
     };
-    let options = EngineOptions {
-        threads: args.compute.threads,
-        isa: args.compute.isa,
-        kv_type: args.compute.kv.kv_type,
-        max_batch,
-        fault,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { max_batch, fault, ..args.compute.engine() };
     Ok(Engine::open_with(loaded, &options)?)
 }
 

@@ -190,18 +190,22 @@ pub(crate) fn minutes(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_line_that_a_crash_cut_short_is_cut_off() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("answers.jsonl");
-        assert_eq!(read(&path).expect("none yet"), []);
-        let answer = Answer {
+    fn answer() -> Answer {
+        Answer {
             domain: "chat".to_owned(),
             prompt: vec![1, 2],
             tokens: vec![3],
             max_tokens: Some(8),
             sampled: Some((0.8, Some(5))),
-        };
+        }
+    }
+
+    #[test]
+    fn a_line_that_a_crash_cut_short_is_cut_off() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("answers.jsonl");
+        assert_eq!(read(&path).expect("none yet"), []);
+        let answer = answer();
         let line = serde_json::to_string(&answer).expect("plain data");
         std::fs::write(&path, format!("{line}\n{line}\n{}", &line[..20])).expect("written");
         assert_eq!(read(&path).expect("two lines"), [answer.clone(), answer]);
@@ -220,13 +224,7 @@ mod tests {
             sampling: sampling.clone(),
             max_tokens,
         };
-        let answer = Answer {
-            domain: "chat".to_owned(),
-            prompt: vec![1, 2],
-            tokens: vec![3],
-            max_tokens: Some(8),
-            sampled: Some((0.8, Some(5))),
-        };
+        let answer = answer();
         assert_eq!(answer.differs(&[1, 2], &job(8, &sampling)), None);
         let why = |prompt: &[TokenId], job: &Job| answer.differs(prompt, job).expect("another");
         assert!(why(&[1, 3], &job(8, &sampling)).starts_with("is to another prompt"));

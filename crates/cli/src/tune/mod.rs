@@ -78,9 +78,9 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
         costs,
         measured,
     };
-    let mut ranked = findings.measured.clone();
-    ranked.sort_by(|a, b| findings.worth(b).total_cmp(&findings.worth(a)));
-    findings.measured = ranked;
+    let mut measured = std::mem::take(&mut findings.measured);
+    measured.sort_by(|a, b| findings.worth(b).total_cmp(&findings.worth(a)));
+    findings.measured = measured;
     conclude(args, &findings, &alone, ids, &prompts, &path, ui)
 }
 
@@ -100,13 +100,7 @@ impl Findings {
 }
 
 fn engine(loaded: &Arc<Loaded>, args: &TuneArgs, max_batch: usize) -> anyhow::Result<Engine> {
-    let options = EngineOptions {
-        threads: args.compute.threads,
-        isa: args.compute.isa,
-        kv_type: args.compute.kv.kv_type,
-        max_batch,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { max_batch, ..args.compute.engine() };
     Ok(Engine::open_with(loaded, &options)?)
 }
 

@@ -58,6 +58,18 @@ fn mixed() -> Vec<Request> {
     requests
 }
 
+/// Bytes of a page of the KV cache.
+fn page_bytes(engine: &Engine, loaded: &Loaded) -> usize {
+    let positions = engine.exclusive(|backend| backend.page_positions()).expect("idle");
+    positions * loaded.kv_bytes_per_position(KvType::default())
+}
+
+fn assert_same_logprobs(got: &Answer, expected: &Answer) {
+    for (got, expected) in got.tokens.iter().zip(&expected.tokens) {
+        assert_eq!(got.logprob, expected.logprob, "bit for bit, drafted or not");
+    }
+}
+
 fn plain(mut request: Request) -> Request {
     request.speculation = SpeculationParams::off();
     request
@@ -76,9 +88,7 @@ fn a_batch_of_strangers_gives_each_what_it_gets_alone_and_without_speculation() 
         for (i, generation) in generations.into_iter().enumerate() {
             let got = collect(generation).expect("answered");
             assert_eq!(got.said(), expected[i].said(), "request {i} of {options:?}");
-            for (got, expected) in got.tokens.iter().zip(&expected[i].tokens) {
-                assert_eq!(got.logprob, expected.logprob, "bit for bit, drafted or not");
-            }
+            assert_same_logprobs(&got, &expected[i]);
             drafted += got.summary.stats.drafted;
             accepted += got.summary.stats.accepted;
             rejected += got.summary.stats.rejected;
@@ -123,8 +133,7 @@ fn requests_that_give_way_are_computed_again_to_the_same_bits() {
     let loaded = tiny();
     let alone = Engine::open_with(&loaded, &options(1)).expect("opens");
     let expected: Vec<Answer> = mixed().into_iter().map(|r| answer(&alone, plain(r))).collect();
-    let positions = alone.exclusive(|backend| backend.page_positions()).expect("idle");
-    let page = positions * loaded.kv_bytes_per_position(KvType::default());
+    let page = page_bytes(&alone, &loaded);
     for (pages, prefill_chunk) in [(4, 256), (5, 3), (9, 16)] {
         let options = EngineOptions { kv_bytes: Some(pages * page), max_batch: 18, prefill_chunk, ..options(2) };
         let engine = Engine::open_with(&loaded, &options).expect("opens");
@@ -132,9 +141,7 @@ fn requests_that_give_way_are_computed_again_to_the_same_bits() {
         for (i, generation) in generations.into_iter().enumerate() {
             let got = collect(generation).expect("answered");
             assert_eq!(got.said(), expected[i].said(), "request {i} of {options:?}");
-            for (got, expected) in got.tokens.iter().zip(&expected[i].tokens) {
-                assert_eq!(got.logprob, expected.logprob, "bit for bit");
-            }
+            assert_same_logprobs(&got, &expected[i]);
         }
         assert!(engine.counters().preemptions > 0, "{pages} pages: nobody gave way");
         let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
@@ -162,8 +169,7 @@ fn a_shared_beginning_is_read_once_and_changes_no_bit() {
         })
         .collect();
     let expected: Vec<Answer> = turns.iter().cloned().map(|r| answer(&alone, plain(r))).collect();
-    let positions = alone.exclusive(|backend| backend.page_positions()).expect("idle");
-    let page = positions * loaded.kv_bytes_per_position(KvType::default());
+    let page = page_bytes(&alone, &loaded);
     for pages in [100, 6, 3] {
         let options = EngineOptions { prefix_cache: true, kv_bytes: Some(pages * page), ..options(2) };
         let engine = Engine::open_with(&loaded, &options).expect("opens");
@@ -171,9 +177,7 @@ fn a_shared_beginning_is_read_once_and_changes_no_bit() {
         for (turn, expected) in turns.iter().zip(&expected).chain(turns.iter().zip(&expected)) {
             let got = answer(&engine, turn.clone());
             assert_eq!(got.said(), expected.said(), "{pages} pages");
-            for (got, expected) in got.tokens.iter().zip(&expected.tokens) {
-                assert_eq!(got.logprob, expected.logprob, "bit for bit");
-            }
+            assert_same_logprobs(&got, expected);
             cached.push(got.summary.cached_tokens);
         }
         if pages == 100 {
