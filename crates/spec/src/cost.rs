@@ -410,10 +410,11 @@ impl<'a> CostsAt<'a> {
             return inferred;
         }
         let Some(own) = self.costs.path_costs(path) else { return inferred };
+        let kind = |level: usize, kept: usize| own.times[level].verify.get(kept)?.get(from_token);
         let measured = |kept: usize| {
-            self.look(|level| {
-                own.times[level].verify.get(kept)?.get(from_token)?.measured(self.costs.recorded, self.costs.batch())
-            })
+            // Most kinds were never run at any length of context.
+            (0..LEVELS).any(|level| kind(level, kept).is_some_and(|times| times.recorded > 0)).then_some(())?;
+            self.look(|level| kind(level, kept)?.measured(self.costs.recorded, 1))
         };
         let plain = self.estimate(1);
         if let Some(measured) = measured(kept) {
