@@ -19,6 +19,8 @@ pub(crate) fn drafter_flag(kind: DrafterKind) -> &'static str {
         DrafterKind::LayerSkip => "layer-skip",
         DrafterKind::PromptLookup => "prompt-lookup",
         DrafterKind::ExitHead => "exit-head",
+        DrafterKind::Grammar => "grammar",
+        DrafterKind::Prediction => "prediction",
     }
 }
 

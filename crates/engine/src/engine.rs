@@ -10,13 +10,14 @@ use std::time::Instant;
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
 use selfspec_spec::{Sequence, SequenceParams, SpecError, Target};
-use selfspec_text::{ChatTemplate, Tokenizer};
+use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 
 use crate::budget::Shape;
 use crate::counters::{Counters, EngineCounters};
 use crate::error::EngineError;
 use crate::fault::Fault;
 use crate::generation::Generation;
+use crate::grammar::{GrammarMask, Grammars};
 use crate::info::ModelInfo;
 use crate::live::Job;
 use crate::loaded::{Loaded, TextSide};
@@ -42,6 +43,7 @@ pub struct Engine {
     kv_type: KvType,
     threads: usize,
     fault: Option<Fault>,
+    grammars: Grammars,
     counters: Arc<Counters>,
     requests: AtomicU64,
     entropy: u64,
@@ -117,6 +119,7 @@ impl Engine {
             kv_type: options.kv_type,
             threads: options.resolved_threads(),
             fault: options.fault,
+            grammars: Grammars::default(),
             counters,
             requests: AtomicU64::new(0),
             entropy: fresh_entropy(),
@@ -145,6 +148,10 @@ impl Engine {
         if !request.stop.is_empty() && self.text.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer);
         }
+        if request.grammar.is_some() && request.ignore_eos {
+            let why = "a text that must be what a grammar says ends where it is complete";
+            return Err(invalid("ignore_eos", why.to_owned()));
+        }
         let prompt = self.encode(&request.prompt)?;
         request.speculation.validate(&self.target).map_err(SpecError::from)?;
         let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
@@ -155,20 +162,38 @@ impl Engine {
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (events, receiver) = mpsc::channel();
-        let output = Output::new(self.text.tokenizer.clone(), prompt.last().copied(), request.stop, events);
+        // Behind text a first space is text; behind a control token it is the SentencePiece encoder's own. A grammar counts every byte.
+        let tokenizer = &self.text.tokenizer;
+        let is_text = |id: &TokenId| tokenizer.as_ref().is_some_and(|t| !t.is_control(*id));
+        let continues = request.grammar.is_some() || prompt.last().is_some_and(is_text);
+        let output = Output::new(tokenizer.clone(), continues, request.stop, events);
         let cancelled = Arc::new(AtomicBool::new(false));
         let params = SequenceParams {
             prompt,
             sampling: request.sampling,
             speculation: request.speculation,
+            prediction: request.prediction,
             max_tokens: grant.max_tokens,
             eos,
             logprobs: request.logprobs,
             entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         let sequence = Sequence::new(UNPLACED, params, &self.target)?;
+        let sequence = match request.grammar {
+            Some(grammar) => sequence.with_mask(Box::new(GrammarMask::new(&grammar))),
+            None => sequence,
+        };
         let job = Job { sequence, grant, output, cancelled: cancelled.clone(), submitted: Instant::now() };
         Ok((job, Generation::new(receiver, cancelled)))
+    }
+
+    /// Compiles a grammar for [`Request::grammar`], on a thread of its own and within a bounded time.
+    ///
+    /// # Errors
+    /// There is no tokenizer or no token that ends a text; the grammar cannot be used, or takes too long.
+    pub fn grammar(&self, source: &GrammarSource) -> Result<Grammar, EngineError> {
+        let tokenizer = self.text.tokenizer.as_ref().ok_or(EngineError::NoTokenizer)?;
+        self.grammars.compile(tokenizer, self.target.vocab, &self.text.eos, source)
     }
 
     /// The exit head of the model, if it has one.

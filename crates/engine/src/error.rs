@@ -111,6 +111,12 @@ pub enum EngineError {
         /// Pages of the whole cache.
         total: usize,
     },
+    /// Something is asked for more often than can be done at a time; later it can.
+    #[error("{what}: try again later")]
+    Busy {
+        /// What there is too much of.
+        what: &'static str,
+    },
     /// A thread panicked while it computed a step. Every request of that step ends so; the engine goes on.
     #[error("a step panicked: {message}")]
     Panic {

@@ -33,6 +33,7 @@ mod error;
 mod event;
 mod fault;
 mod generation;
+mod grammar;
 mod info;
 mod live;
 mod loaded;
@@ -70,4 +71,4 @@ pub use selfspec_spec::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
     RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob,
 };
-pub use selfspec_text::{ChatTemplate, Message, RenderedPrompt, Tokenizer};
+pub use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Message, RenderedPrompt, Tokenizer};

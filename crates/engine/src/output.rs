@@ -28,19 +28,15 @@ struct Text {
 }
 
 impl Output {
-    /// `after` is the prompt's last token: behind text, a first space is text; behind a control token it is the SentencePiece encoder's
-    /// own. Without a tokenizer there are ids and no text, and `stop` is not looked at.
+    /// `continues`: a space that comes first is text. Without a tokenizer there are ids and no text, and `stop` is not looked at.
     pub(crate) fn new(
         tokenizer: Option<Arc<Tokenizer>>,
-        after: Option<TokenId>,
+        continues: bool,
         stop: Vec<String>,
         events: Sender<Event>,
     ) -> Self {
         let text = tokenizer.map(|tokenizer| Text {
-            detokenizer: match after {
-                Some(id) if !tokenizer.is_control(id) => Detokenizer::continuing(),
-                _ => Detokenizer::new(),
-            },
+            detokenizer: if continues { Detokenizer::continuing() } else { Detokenizer::new() },
             stops: StopMatcher::new(stop),
             tokenizer,
             delta: String::new(),

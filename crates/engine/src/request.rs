@@ -2,7 +2,7 @@
 
 use selfspec_model::TokenId;
 use selfspec_spec::{SamplingParams, SpeculationParams};
-use selfspec_text::Message;
+use selfspec_text::{Grammar, Message};
 
 /// The input of a request.
 #[derive(Debug, Clone)]
@@ -35,6 +35,10 @@ pub struct Request {
     pub stop_tokens: Vec<TokenId>,
     /// Go on after the model's own end-of-text tokens.
     pub ignore_eos: bool,
+    /// What the text must be, made by [`Engine::grammar`](crate::Engine::grammar). Where the text is complete it ends; `max_tokens` may end it before.
+    pub grammar: Option<Grammar>,
+    /// What the output is expected to be, as tokens: drafts are copied from it. Never changes what is generated.
+    pub prediction: Vec<TokenId>,
     /// Log-probabilities wanted with each token: that of the token and of this many most likely ones.
     pub logprobs: Option<usize>,
 }
@@ -50,6 +54,8 @@ impl Request {
             stop: Vec::new(),
             stop_tokens: Vec::new(),
             ignore_eos: false,
+            grammar: None,
+            prediction: Vec::new(),
             logprobs: None,
         }
     }

@@ -104,6 +104,7 @@ impl From<EngineError> for ApiError {
             | EngineError::Text(_)
             | EngineError::Spec(_)
             | EngineError::Backend(_) => ApiError::bad_request(message),
+            EngineError::Busy { .. } => ApiError::overloaded(message),
             EngineError::Stopped => ApiError::unavailable(message),
             _ => ApiError::internal(message),
         }

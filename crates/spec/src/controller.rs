@@ -45,6 +45,8 @@ const LONGEST_PAUSE: usize = 512;
 const BANK: f64 = 4.0;
 /// Plain steps that a drafter with a good prediction may lose beyond what probes may: the first rounds after a success can be unlucky.
 const CREDIT: f64 = 1.0;
+/// What the ledgers of layer skip and prompt lookup allow to be lost in the long run, together.
+const USUAL_LOSS: f64 = 0.013;
 /// Longest draft that the search for the best one considers.
 const HORIZON: usize = 8;
 /// Kinds of offer: 0 for the model, the length of the n-gram for prompt lookup.
@@ -84,6 +86,7 @@ struct Arm {
     balance: f64, // plain steps lost so far; negative is gained
     start: f64,   // plain steps that may be lost at once
     share: f64,   // and per token generated
+    credit: f64,  // and beyond these with a good prediction
 }
 
 /// What the next round does.
@@ -141,6 +144,7 @@ pub(crate) struct Controller {
     arms: Vec<Arm>,
     draft_len: DraftLen,
     bonus: bool,
+    max_loss: Option<f64>,
     always: bool,
     greedy: bool,
     timed: usize,       // plain rounds in a row that were only to be timed
@@ -150,16 +154,29 @@ pub(crate) struct Controller {
 impl Controller {
     /// Asks `drafters` in their order. `greedy`: the most probable token is always taken.
     pub(crate) fn new(drafters: Vec<Box<dyn Drafter>>, params: &SpeculationParams, greedy: bool) -> Self {
-        let arms = drafters.into_iter().map(Arm::new).collect();
+        let arms = drafters.into_iter().map(|drafter| Arm::new(drafter, params.max_loss)).collect();
         Controller {
             arms,
             draft_len: params.draft_len,
             bonus: params.bonus,
+            max_loss: params.max_loss,
             always: params.always,
             greedy,
             timed: 0,
             next_timing: 0,
         }
+    }
+
+    /// Asks `drafter` before the others, if there are others.
+    pub(crate) fn draft_first(&mut self, drafter: Box<dyn Drafter>) {
+        if self.drafts() {
+            self.arms.insert(0, Arm::new(drafter, self.max_loss));
+        }
+    }
+
+    /// Whether there is any drafter.
+    pub(crate) fn drafts(&self) -> bool {
+        !self.arms.is_empty()
     }
 
     /// The confidence below which the row that may propose draft `i` (from 0) of the round is to propose nothing.
@@ -199,10 +216,11 @@ impl Controller {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// What to do after the committed `tokens`, of which `generated` are output and which may grow by `limit` drafts; and why. `None`: no draft.
+    /// What to do after the committed `tokens`, of which `generated` are output, after which `forced` must come and which may grow by `limit` drafts; and why. `None`: no draft.
     pub(crate) fn choose(
         &mut self,
         tokens: &[TokenId],
+        forced: &[TokenId],
         generated: usize,
         limit: usize,
         costs: &CostModel,
@@ -218,7 +236,7 @@ impl Controller {
         let mut probe: Option<(f64, Choice)> = None;
         let mut rests = Reason::NoOffer;
         for (index, arm) in self.arms.iter_mut().enumerate() {
-            let Some(offer) = arm.drafter.offer(tokens) else { continue };
+            let Some(offer) = arm.drafter.offer(tokens, forced) else { continue };
             let prices = Prices::new(costs.at(tokens.len()), arm.drafter.path());
             let choice = |k: usize, bonus, last_try| Choice {
                 arm: index,
@@ -308,11 +326,12 @@ struct Estimate {
 }
 
 impl Arm {
-    fn new(drafter: Box<dyn Drafter>) -> Self {
+    fn new(drafter: Box<dyn Drafter>, max_loss: Option<f64>) -> Self {
         let (start, share) = match drafter.kind() {
             DrafterKind::LayerSkip | DrafterKind::ExitHead => (0.8, 0.008),
-            DrafterKind::PromptLookup => (0.3, 0.005),
+            DrafterKind::PromptLookup | DrafterKind::Grammar | DrafterKind::Prediction => (0.3, 0.005),
         };
+        let scale = max_loss.map_or(1.0, |loss| loss / USUAL_LOSS);
         let line = Line { pause: FIRST_PAUSE, ..Line::default() };
         Arm {
             drafter,
@@ -320,8 +339,9 @@ impl Arm {
             lines: std::array::from_fn(|_| line.clone()),
             confidence: Confidence::default(),
             balance: 0.0,
-            start,
-            share,
+            start: start * scale,
+            share: share * scale,
+            credit: CREDIT * scale.min(1.0),
         }
     }
 
@@ -357,7 +377,7 @@ impl Arm {
             Some(Reason::Slow { gain })
         } else if too_short {
             Some(Reason::Short { gain })
-        } else if self.balance > allowance + CREDIT {
+        } else if self.balance > allowance + self.credit {
             Some(Reason::Debt { lost: self.balance })
         } else {
             None
@@ -426,7 +446,8 @@ impl Arm {
             }
             None => {
                 // The longer the match, the likelier it goes on.
-                let prior = [0.25, 0.4, 0.55, 0.65][offer.clamp(1, 4) - 1];
+                let by_length = [0.25, 0.4, 0.55, 0.65][offer.clamp(1, 4) - 1];
+                let prior = self.drafter.prior().unwrap_or(by_length);
                 ((own.accepted + 2.0 * prior) / (own.judged + 2.0), own.judged, true)
             }
         };
@@ -543,7 +564,7 @@ mod tests {
         };
         costs.record(&[row(&LayerPlan::full(10))], 1.0);
         costs.record(&[row(&plan)], c);
-        let mut arm = Arm::new(Box::new(crate::model_drafter::ModelDrafter::new(path.clone(), None, 0.0)));
+        let mut arm = Arm::new(Box::new(crate::model_drafter::ModelDrafter::new(path.clone(), None, 0.0)), None);
         arm.lines[0].record.all = crate::acceptance::Counts { accepted, judged };
         let prices = Prices::new(costs.at(0), Some(&path));
         let verdict = arm.weigh(&prices, 0, Wish { draft_len: DraftLen::Window, bonus: true }, 100, &costs);

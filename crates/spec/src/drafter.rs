@@ -5,6 +5,7 @@ use std::fmt;
 use selfspec_model::TokenId;
 
 use crate::history::History;
+use crate::mask::Mask;
 use crate::noise::Place;
 use crate::path::DraftPath;
 use crate::sampler::{Draft, Sampler};
@@ -24,18 +25,19 @@ pub trait Drafter: fmt::Debug + Send {
         None
     }
 
-    /// Whether it has something to propose after the committed `tokens`. `Some` is the kind of proposal, for the record of how such
-    /// proposals fare: the length of the matched n-gram for prompt lookup, 0 for the model.
-    fn offer(&mut self, tokens: &[TokenId]) -> Option<usize>;
+    /// Whether it has something to propose after the committed `tokens`, of which `forced` must come next. `Some` is the kind of proposal, for
+    /// the record of how such proposals fare, below 9: the length of the match for what copies, 0 for the others.
+    fn offer(&mut self, tokens: &[TokenId], forced: &[TokenId]) -> Option<usize>;
 
     /// Appends up to `k` tokens that it proposes without running rows, as last offered.
     fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<Draft>);
 
-    /// Proposes the token at `at` from the logits of a row of its path; `None` ends the draft before it, which is so where the row's confidence
+    /// Proposes the token at `at` from the logits of a row of its path, of those in the mask; `None` ends the draft before it, which is so where the row's confidence
     /// is below `min_confidence`.
     fn read(
         &mut self,
         logits: &[f32],
+        mask: Option<&Mask>,
         sampler: &mut Sampler,
         history: &History,
         at: Place,

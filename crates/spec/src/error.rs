@@ -114,6 +114,14 @@ pub enum SpecError {
         /// What is wrong.
         fault: LogitsFault,
     },
+    /// The grammar of the output cannot say which tokens may follow.
+    #[error("grammar at position {pos}: {why}")]
+    Mask {
+        /// Position of the token that was to be chosen.
+        pos: usize,
+        /// What is wrong.
+        why: String,
+    },
     /// A row of logits is not as long as the vocabulary, or the step gave fewer rows than were asked for.
     #[error("the step gave {got} rows of logits from row {first}, {wanted} were asked for")]
     MissingLogits {

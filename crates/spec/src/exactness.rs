@@ -13,8 +13,8 @@ use crate::error::{LogitsFault, ParamError};
 use crate::history::History;
 use crate::noise::Place;
 use crate::params::{MAX_DRAFT, SamplingParams};
-use crate::round::accept;
-use crate::sampler::{Draft, DraftRow, Sampler};
+use crate::round::{Fault, Past, accept};
+use crate::sampler::{Draft, LogitsRow, Sampler};
 
 /// Most outcomes that are enumerated.
 const MOST_OUTCOMES: usize = 1 << 20;
@@ -198,12 +198,22 @@ impl<'t, 'a> Run<'t, 'a> {
             let start = self.tokens.len();
             let (tokens, prefix) = (&mut self.tokens, &self.prefix);
             let rows = |i: usize| (trial.target)(&prefix[..start + i]);
-            let verdict =
-                accept(&mut self.sampler, &mut history, &self.drafts, trial.bonus, start, rows, |token, _, _| {
+            let verdict = accept(
+                &mut self.sampler,
+                &mut Past { history: &mut history, constraint: None },
+                &self.drafts,
+                trial.bonus,
+                start,
+                rows,
+                |token, _, _| {
                     tokens.push(token);
                     true
-                });
-            let verdict = verdict.map_err(|(row, fault)| ExactnessError::Logits { after: start + row, fault })?;
+                },
+            );
+            let verdict = verdict.map_err(|(row, fault)| match fault {
+                Fault::Logits(fault) => ExactnessError::Logits { after: start + row, fault },
+                Fault::Mask(_) => unreachable!("no mask"),
+            })?;
             seen.drafted += self.drafts.len() as u64;
             seen.accepted += verdict.accepted as u64;
             seen.rejected += u64::from(verdict.rejected);
@@ -217,7 +227,8 @@ impl<'t, 'a> Run<'t, 'a> {
     fn propose(&mut self, history: &mut History) {
         self.prefix.clone_from(&self.tokens);
         for i in 0..self.trial.k {
-            let row = DraftRow { logits: (self.trial.draft)(&self.prefix), tokens: self.trial.draft_vocab };
+            let logits = (self.trial.draft)(&self.prefix);
+            let row = LogitsRow { tokens: self.trial.draft_vocab, ..LogitsRow::all(logits) };
             let at = Place { pos: self.prefix.len(), row: i };
             let (usual, other) = (&mut self.sampler, &mut self.other);
             let draft = match self.trial.drafting {

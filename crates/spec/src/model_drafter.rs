@@ -6,9 +6,10 @@ use selfspec_model::{Readout, TokenId};
 
 use crate::drafter::Drafter;
 use crate::history::History;
+use crate::mask::Mask;
 use crate::noise::Place;
 use crate::path::DraftPath;
-use crate::sampler::{Draft, DraftRow, Sampler};
+use crate::sampler::{Draft, LogitsRow, Sampler};
 use crate::stats::DrafterKind;
 
 /// Drafts with rows of the model: layer skip, or an exit head.
@@ -45,7 +46,7 @@ impl Drafter for ModelDrafter {
         self.prior
     }
 
-    fn offer(&mut self, _: &[TokenId]) -> Option<usize> {
+    fn offer(&mut self, _: &[TokenId], _: &[TokenId]) -> Option<usize> {
         Some(0)
     }
 
@@ -54,12 +55,13 @@ impl Drafter for ModelDrafter {
     fn read(
         &mut self,
         logits: &[f32],
+        mask: Option<&Mask>,
         sampler: &mut Sampler,
         history: &History,
         at: Place,
         min_confidence: f32,
     ) -> Option<Draft> {
-        let row = DraftRow { logits, tokens: self.vocab.as_deref() };
+        let row = LogitsRow { logits, tokens: self.vocab.as_deref(), mask };
         sampler.draft(row, history, at, self.min_confidence.max(min_confidence))
     }
 }

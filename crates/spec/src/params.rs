@@ -14,7 +14,7 @@ pub const MAX_LOGPROBS: usize = 64;
 /// How a token is chosen from a row of logits.
 ///
 /// The transforms run in this order, the same for draft, verification and plain decoding:
-/// logit bias, repetition penalty, frequency and presence penalty, temperature, top-k, top-p (on what top-k left,
+/// the mask of a grammar, logit bias, repetition penalty, frequency and presence penalty, temperature, top-k, top-p (on what top-k left,
 /// renormalised), min-p (against the most probable token). Top-k, top-p and min-p see the tempered distribution.
 ///
 /// The default is greedy with every transform off.
@@ -142,6 +142,9 @@ pub struct SpeculationParams {
     /// Drafting stops before a token whose most probable candidate has less than this probability in the draft's distribution;
     /// 0 is off. It looks at the distribution, never at the token drawn, so that the result stays exact.
     pub min_confidence: f32,
+    /// Most of plain decoding's speed that speculation may lose where it does not pay, as a share: in the long run, its trials included. `None`: a bit
+    /// more than one in a hundred.
+    pub max_loss: Option<f64>,
     /// Never turn speculation off when it does not pay: for proofs and measurements.
     pub always: bool,
     /// The plan that [`DrafterChoice::Auto`] uses for layer skip, in place of an exit head; `None` takes the exit head, and the first half
@@ -164,6 +167,7 @@ impl Default for SpeculationParams {
             draft_len: DraftLen::Adaptive,
             bonus: true,
             min_confidence: 0.0,
+            max_loss: None,
             always: false,
             auto_plan: None,
             draft_vocab: true,
@@ -200,6 +204,9 @@ impl SpeculationParams {
                 expected: "from 0 to 1",
             });
         }
+        if let Some(loss) = self.max_loss.filter(|loss| !(0.0..=1.0).contains(loss)) {
+            return Err(ParamError::OutOfRange { field: "max_loss", value: loss, expected: "from 0 to 1" });
+        }
         count("ngram_max", self.ngram_max, (1..=8).contains(&self.ngram_max), "from 1 to 8")?;
         count("ngram_min", self.ngram_min, (1..=self.ngram_max).contains(&self.ngram_min), "from 1 to ngram_max")?;
         if self.drafter == DrafterChoice::ExitHead && target.exit_head.is_none() {
@@ -230,6 +237,8 @@ pub struct SequenceParams {
     pub sampling: SamplingParams,
     /// How tokens are drafted.
     pub speculation: SpeculationParams,
+    /// What the output is expected to be: drafts are copied from it, if tokens are drafted at all. Empty: nothing is expected.
+    pub prediction: Vec<TokenId>,
     /// Most tokens to generate.
     pub max_tokens: usize,
     /// Tokens that end the output; the one that does is its last token. Empty: none does.
@@ -247,6 +256,7 @@ impl SequenceParams {
             prompt,
             sampling: SamplingParams::default(),
             speculation: SpeculationParams::default(),
+            prediction: Vec::new(),
             max_tokens,
             eos: Vec::new(),
             logprobs: None,

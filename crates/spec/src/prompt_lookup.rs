@@ -7,6 +7,7 @@ use selfspec_model::TokenId;
 
 use crate::drafter::Drafter;
 use crate::history::History;
+use crate::mask::Mask;
 use crate::noise::Place;
 use crate::path::DraftPath;
 use crate::sampler::{Draft, Sampler};
@@ -99,7 +100,7 @@ impl Drafter for PromptLookup {
         None
     }
 
-    fn offer(&mut self, tokens: &[TokenId]) -> Option<usize> {
+    fn offer(&mut self, tokens: &[TokenId], _: &[TokenId]) -> Option<usize> {
         let found = self.find(tokens);
         self.found = found.map(|(_, at)| at);
         found.map(|(n, _)| n)
@@ -114,7 +115,7 @@ impl Drafter for PromptLookup {
         }
     }
 
-    fn read(&mut self, _: &[f32], _: &mut Sampler, _: &History, _: Place, _: f32) -> Option<Draft> {
+    fn read(&mut self, _: &[f32], _: Option<&Mask>, _: &mut Sampler, _: &History, _: Place, _: f32) -> Option<Draft> {
         None
     }
 }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     fn propose(lookup: &mut PromptLookup, tokens: &[TokenId], k: usize) -> Option<(usize, Vec<TokenId>)> {
-        let n = lookup.offer(tokens)?;
+        let n = lookup.offer(tokens, &[])?;
         let mut drafts = Vec::new();
         lookup.copy(tokens, k, &mut drafts);
         Some((n, drafts.iter().map(|d| d.token).collect()))

@@ -15,10 +15,11 @@ use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId, TokenId};
 use crate::controller::Choice;
 use crate::error::LogitsFault;
 use crate::history::History;
+use crate::mask::Constraint;
 use crate::noise::Place;
 use crate::path::DraftPath;
 use crate::reason::Reason;
-use crate::sampler::{Draft, Sampler};
+use crate::sampler::{Draft, LogitsRow, Sampler, Verdict};
 
 /// A round under way. Plain decoding is a round without a choice.
 #[derive(Debug)]
@@ -83,27 +84,70 @@ impl Round {
     }
 }
 
+/// What the tokens before say of the next one: counts for penalties, and a grammar's state.
+#[derive(Debug)]
+pub(crate) struct Past<'a> {
+    pub(crate) history: &'a mut History,
+    pub(crate) constraint: Option<&'a mut Constraint>,
+}
+
+/// Why no token can be chosen from a row.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Logits(LogitsFault),
+    Mask(String),
+}
+
+impl From<LogitsFault> for Fault {
+    fn from(fault: LogitsFault) -> Self {
+        Fault::Logits(fault)
+    }
+}
+
+impl Past<'_> {
+    /// Chooses the token at `at` by a row, and takes it.
+    fn judge<'r>(
+        &mut self,
+        sampler: &mut Sampler,
+        logits: &'r [f32],
+        at: Place,
+        draft: Option<&Draft>,
+    ) -> Result<Verdict, Fault> {
+        let mask = self.constraint.as_deref_mut().map(Constraint::mask).transpose().map_err(Fault::Mask)?;
+        let verdict = sampler.judge(LogitsRow { mask, ..LogitsRow::all(logits) }, self.history, at, draft)?;
+        self.history.commit(verdict.token);
+        if let Some(constraint) = self.constraint.as_deref_mut() {
+            constraint.commit(verdict.token).map_err(Fault::Mask)?;
+        }
+        Ok(verdict)
+    }
+
+    fn drop_drafts(&mut self) -> Result<(), Fault> {
+        self.history.drop_drafts();
+        self.constraint.as_deref_mut().map_or(Ok(()), Constraint::drop_drafts).map_err(Fault::Mask)
+    }
+}
+
 /// Judges `drafts` left to right by the target's `rows`, and calls `commit` with each token that stands, whether it was drafted, and
 /// its row. `commit` says whether the sequence goes on. With all drafts accepted, `bonus` draws one more token.
 ///
 /// # Errors
-/// The index of a row that cannot be sampled from, and why; tokens before it are committed, as they would have been without drafts.
+/// The index of a row from which nothing can be chosen, and why; tokens before it are committed, as they would have been without drafts.
 pub(crate) fn accept<'a>(
     sampler: &mut Sampler,
-    history: &mut History,
+    past: &mut Past<'_>,
     drafts: &[Draft],
     bonus: bool,
     start: usize,
     rows: impl Fn(usize) -> &'a [f32],
     mut commit: impl FnMut(TokenId, bool, &'a [f32]) -> bool,
-) -> Result<Accepted, (usize, LogitsFault)> {
-    history.drop_drafts();
+) -> Result<Accepted, (usize, Fault)> {
+    past.drop_drafts().map_err(|fault| (0, fault))?;
     let mut accepted = 0;
     for i in 0..drafts.len() + usize::from(bonus || drafts.is_empty()) {
         let (row, draft) = (rows(i), drafts.get(i));
-        let verdict =
-            sampler.judge(row, history, Place { pos: start + i, row: i }, draft).map_err(|fault| (i, fault))?;
-        history.commit(verdict.token);
+        let at = Place { pos: start + i, row: i };
+        let verdict = past.judge(sampler, row, at, draft).map_err(|fault| (i, fault))?;
         accepted += usize::from(verdict.accepted);
         let goes_on = commit(verdict.token, verdict.accepted, row);
         if !verdict.accepted || !goes_on {
@@ -127,7 +171,8 @@ mod tests {
         let (mut sampler, mut history) = (Sampler::new(&params, 0), History::new(&params, &[]));
         let mut committed = Vec::new();
         let rows = |i: usize| rows[i].as_slice();
-        let accepted = accept(&mut sampler, &mut history, &drafts, true, 5, rows, |token, _, _| {
+        let mut past = Past { history: &mut history, constraint: None };
+        let accepted = accept(&mut sampler, &mut past, &drafts, true, 5, rows, |token, _, _| {
             committed.push(token);
             token != last && committed.len() < most
         });

@@ -17,6 +17,7 @@ use selfspec_model::TokenId;
 use crate::distribution::Distribution;
 use crate::error::LogitsFault;
 use crate::history::History;
+use crate::mask::Mask;
 use crate::noise::{Key, Place, Purpose};
 use crate::params::SamplingParams;
 use crate::softmax::{Peak, sum_exp};
@@ -41,16 +42,23 @@ impl Draft {
     }
 }
 
-/// Logits that a draft is made from.
+/// Logits that a token is chosen from.
 #[derive(Debug, Clone, Copy)]
-pub struct DraftRow<'a> {
+pub struct LogitsRow<'a> {
     /// The logits.
     pub logits: &'a [f32],
     /// Their tokens, ascending; `None`: all tokens, by id.
     pub tokens: Option<&'a [TokenId]>,
+    /// The tokens that may be chosen; `None`: any.
+    pub mask: Option<&'a Mask>,
 }
 
-impl<'a> DraftRow<'a> {
+impl<'a> LogitsRow<'a> {
+    /// Logits of all tokens, by id, any of which may be chosen.
+    pub fn all(logits: &'a [f32]) -> Self {
+        LogitsRow { logits, tokens: None, mask: None }
+    }
+
     /// The token of the `i`-th logit.
     fn token(&self, i: TokenId) -> TokenId {
         self.tokens.map_or(i, |tokens| tokens[i as usize])
@@ -108,10 +116,10 @@ impl Sampler {
 
     /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
     /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
-    pub fn draft(&mut self, row: DraftRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
-        let DraftRow { logits, tokens } = row;
+    pub fn draft(&mut self, row: LogitsRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
+        let tokens = row.tokens;
         let token = |i| row.token(i);
-        let row = edit(&self.params, logits, tokens, history, &mut self.edited);
+        let row = edit(&self.params, row, history, &mut self.edited);
         let peak = Peak::of(row).ok()?;
         let mut confidence = 0.0;
         if min_confidence > 0.0 {
@@ -138,18 +146,18 @@ impl Sampler {
         matches!(self.rule, Rule::Greedy)
     }
 
-    /// Judges the draft for a place by the target's logits, or chooses a token where there is no draft.
+    /// Judges the draft for a place by the target's logits, those of all tokens, or chooses a token where there is no draft.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.
     pub fn judge(
         &mut self,
-        logits: &[f32],
+        row: LogitsRow<'_>,
         history: &History,
         at: Place,
         draft: Option<&Draft>,
     ) -> Result<Verdict, LogitsFault> {
-        let row = edit(&self.params, logits, None, history, &mut self.edited);
+        let row = edit(&self.params, row, history, &mut self.edited);
         let peak = Peak::of(row)?;
         let guess = draft.map(|d| d.token);
         let entropy = match self.rule {
@@ -190,19 +198,17 @@ impl Sampler {
     }
 }
 
-/// The row after bias and penalties: `logits` themselves where there are none. Logit i is that of the i-th of `tokens`.
-fn edit<'a>(
-    params: &SamplingParams,
-    logits: &'a [f32],
-    tokens: Option<&[TokenId]>,
-    history: &History,
-    scratch: &'a mut Vec<f32>,
-) -> &'a [f32] {
-    if params.logit_bias.is_empty() && !history.penalizes() {
+/// The row after mask, bias and penalties: the logits themselves where there are none.
+fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &History, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    let LogitsRow { logits, tokens, mask } = row;
+    if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
         return logits;
     }
     scratch.clear();
     scratch.extend_from_slice(logits);
+    if let Some(mask) = mask {
+        mask.apply(tokens, scratch);
+    }
     let place = |token: TokenId| match tokens {
         None => Some(token as usize),
         Some(tokens) => tokens.binary_search(&token).ok(),

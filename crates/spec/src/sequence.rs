@@ -8,15 +8,18 @@ use crate::controller::{Choice, Controller, Outcome};
 use crate::cost::CostModel;
 use crate::drafter::Drafter;
 use crate::error::{ParamError, SpecError};
+use crate::grammar_drafter::GrammarDrafter;
 use crate::history::History;
 use crate::logprob::{self, TokenLogprob};
+use crate::mask::{Constraint, TokenMask};
 use crate::model_drafter::ModelDrafter;
 use crate::noise::Place;
 use crate::params::{DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
 use crate::path::DraftPath;
+use crate::prediction::Prediction;
 use crate::prompt_lookup::PromptLookup;
 use crate::reason::Reason;
-use crate::round::{Round, accept};
+use crate::round::{Fault, Past, Round, accept};
 use crate::sampler::Sampler;
 use crate::stats::{RoundTrace, SpecStats};
 use crate::target::Target;
@@ -95,6 +98,7 @@ pub struct Sequence {
     logprobs: Option<usize>,
     sampler: Sampler,
     history: History,
+    constraint: Option<Constraint>,
     controller: Controller,
     round: Option<Round>,
     asked: Asked,
@@ -112,7 +116,7 @@ impl Sequence {
     /// The first parameter that is out of its range.
     pub fn new(seq: SeqId, params: SequenceParams, target: &Target) -> Result<Self, SpecError> {
         let Target { n_layers, vocab, context, .. } = *target;
-        let SequenceParams { prompt, sampling, speculation, max_tokens, eos, logprobs, entropy } = params;
+        let SequenceParams { prompt, sampling, speculation, prediction, max_tokens, eos, logprobs, entropy } = params;
         sampling.validate()?;
         speculation.validate(target)?;
         if prompt.is_empty() {
@@ -122,12 +126,16 @@ impl Sequence {
             return Err(ParamError::PromptTooLong { len: prompt.len(), context }.into());
         }
         check_tokens("prompt", prompt.iter(), vocab)?;
+        check_tokens("prediction", prediction.iter(), vocab)?;
         check_tokens("eos", eos.iter(), vocab)?;
         check_tokens("logit_bias", sampling.logit_bias.iter().map(|(token, _)| token), vocab)?;
         if let Some(n) = logprobs.filter(|n| *n > MAX_LOGPROBS) {
             return Err(ParamError::OutOfRange { field: "logprobs", value: n as f64, expected: "from 0 to 64" }.into());
         }
-        let drafters = drafters(&speculation, target);
+        let mut drafters = drafters(&speculation, target);
+        if !drafters.is_empty() && !prediction.is_empty() {
+            drafters.insert(0, Box::new(Prediction::new(prediction, prompt.len())));
+        }
         let path = drafters.iter().find_map(|d| d.path()).cloned();
         let sampler = Sampler::new(&sampling, entropy);
         Ok(Sequence {
@@ -138,6 +146,7 @@ impl Sequence {
             limits: Limits { max_tokens, context, eos, prompt_len: prompt.len() },
             logprobs,
             history: History::new(&sampling, &prompt),
+            constraint: None,
             controller: Controller::new(drafters, &speculation, sampler.is_greedy()),
             sampler,
             round: None,
@@ -149,6 +158,13 @@ impl Sequence {
             trace_len: speculation.trace,
             tokens: prompt,
         })
+    }
+
+    /// Holds the output to a mask, which holds nothing yet. What it forces is drafted, if tokens are drafted at all. Before the first rows are asked for.
+    pub fn with_mask(mut self, mask: Box<dyn TokenMask>) -> Self {
+        self.constraint = Some(Constraint::new(mask));
+        self.controller.draft_first(Box::new(GrammarDrafter::default()));
+        self
     }
 
     /// Whether the exit head's K and V must be there with the model's own: some of its drafts may come from it.
@@ -181,6 +197,9 @@ impl Sequence {
 
     fn forget_round(&mut self) {
         self.history.drop_drafts();
+        if let Some(constraint) = &mut self.constraint {
+            constraint.forget_round();
+        }
         self.asked = Asked::Nothing;
         if let Some(mut round) = self.round.take() {
             self.sampler.recycle(&mut round.drafts);
@@ -243,7 +262,11 @@ impl Sequence {
         let generated = self.tokens.len() - self.limits.prompt_len;
         // One token always comes from the target, so that the last one needs no draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
-        let (choice, reason) = self.controller.choose(&self.tokens, generated, limit, costs);
+        let forced = match &mut self.constraint {
+            Some(constraint) if limit > 0 && self.controller.drafts() => constraint.forced(),
+            _ => Vec::new(),
+        };
+        let (choice, reason) = self.controller.choose(&self.tokens, &forced, generated, limit, costs);
         self.stats.off_reason = self.controller.off_reason();
         let mut round = self.plain_round(choice, reason);
         if let Some(choice) = &round.choice {
@@ -255,6 +278,13 @@ impl Sequence {
             if let Some(end) = round.drafts.iter().position(|d| self.limits.eos.contains(&d.token)) {
                 round.drafts.truncate(end + 1);
                 round.bonus = false; // after the end there is nothing to draw
+            }
+            if let Some(constraint) = &mut self.constraint {
+                let allowed = round.drafts.iter().take_while(|draft| constraint.draft(draft.token)).count();
+                if allowed < round.drafts.len() {
+                    round.drafts.truncate(allowed);
+                    round.bonus = choice.bonus; // what may not stand does not end the text either
+                }
             }
         }
         round
@@ -326,7 +356,9 @@ impl Sequence {
         let at = Place { pos: self.tokens.len() + round.drafts.len(), row: round.drafts.len() };
         let least = self.controller.least_confidence(choice, round.drafts.len());
         let drafter = self.controller.drafter_mut(choice);
-        match drafter.read(output.logits(first), &mut self.sampler, &self.history, at, least) {
+        let mask = self.constraint.as_mut().map(Constraint::mask).transpose();
+        let mask = mask.map_err(|why| SpecError::Mask { pos: at.pos, why })?;
+        match drafter.read(output.logits(first), mask, &mut self.sampler, &self.history, at, least) {
             None => {
                 (round.drafting, round.declined) = (false, true);
                 if round.drafts.is_empty() {
@@ -337,8 +369,9 @@ impl Sequence {
                 let more = self.controller.goes_on(choice, round.drafts.len() + 1, draft.confidence);
                 let ends = self.limits.eos.contains(&draft.token);
                 self.history.draft(draft.token);
+                let stands = self.constraint.as_mut().is_none_or(|constraint| constraint.draft(draft.token));
                 round.drafts.push(draft);
-                round.drafting = more && !ends;
+                round.drafting = more && !ends && stands;
                 round.bonus &= !ends; // after the end there is nothing to draw
             }
         }
@@ -370,10 +403,11 @@ impl Sequence {
     ) -> Result<(), SpecError> {
         expect_rows(output, first, round.verify_len())?;
         let before = self.tokens.len();
+        let mut past = Past { history: &mut self.history, constraint: self.constraint.as_mut() };
         let (tokens, limits, finish, logprobs) = (&mut self.tokens, &self.limits, &mut self.finish, self.logprobs);
         let verdict = accept(
             &mut self.sampler,
-            &mut self.history,
+            &mut past,
             &round.drafts,
             round.bonus,
             before,
@@ -385,7 +419,13 @@ impl Sequence {
                 finish.is_none()
             },
         );
-        let verdict = verdict.map_err(|(row, fault)| SpecError::Logits { pos: before + row, fault })?;
+        let verdict = verdict.map_err(|(row, fault)| match fault {
+            Fault::Logits(fault) => SpecError::Logits { pos: before + row, fault },
+            Fault::Mask(why) => SpecError::Mask { pos: before + row, why },
+        })?;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.end_round();
+        }
         self.set_len(backend, self.tokens.len() - 1)?;
         self.take_note(&round, before, verdict.accepted, verdict.rejected);
         self.sampler.recycle(&mut round.drafts);

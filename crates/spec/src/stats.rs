@@ -16,20 +16,32 @@ pub enum DrafterKind {
     PromptLookup,
     /// A trained head on an early layer of the model.
     ExitHead,
+    /// The tokens that a grammar forces.
+    Grammar,
+    /// Copying from the output that the request predicts.
+    Prediction,
 }
 
 impl DrafterKind {
     /// All kinds, in the order of [`SpecStats::by_drafter`].
-    pub const ALL: [DrafterKind; 3] = [DrafterKind::LayerSkip, DrafterKind::PromptLookup, DrafterKind::ExitHead];
+    pub const ALL: [DrafterKind; 5] = [
+        DrafterKind::LayerSkip,
+        DrafterKind::PromptLookup,
+        DrafterKind::ExitHead,
+        DrafterKind::Grammar,
+        DrafterKind::Prediction,
+    ];
 }
 
-/// `layer skip`, `prompt lookup` or `exit head`.
+/// `layer skip`, `prompt lookup`, `exit head`, `grammar` or `prediction`.
 impl fmt::Display for DrafterKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DrafterKind::LayerSkip => "layer skip",
             DrafterKind::PromptLookup => "prompt lookup",
             DrafterKind::ExitHead => "exit head",
+            DrafterKind::Grammar => "grammar",
+            DrafterKind::Prediction => "prediction",
         })
     }
 }
@@ -84,7 +96,7 @@ pub struct SpecStats {
     /// Index i: the drafts that were the (i + 1)-th of their round.
     pub by_position: [PositionStats; MAX_DRAFT],
     /// By drafter, in the order of [`DrafterKind::ALL`].
-    pub by_drafter: [DrafterStats; 3],
+    pub by_drafter: [DrafterStats; DrafterKind::ALL.len()],
     /// Rows times layers that the sequence's rows stand for: what the model must compute when kept states are reused.
     pub layer_rows: u64,
     /// The drafter of the latest round with a draft.

@@ -91,6 +91,12 @@ pub enum TextError {
         /// The spelling.
         token: String,
     },
+    /// A grammar cannot be used, or came to where it cannot go on.
+    #[error("grammar: {why}")]
+    Grammar {
+        /// What is wrong with it.
+        why: String,
+    },
     /// All 34 sentinel characters occur in the messages.
     #[error("the messages use every noncharacter, so that none is left to mark user text")]
     NoSentinel,

@@ -1,4 +1,4 @@
-//! Text to tokens and back: tokenizers, chat templates, incremental detokenising, stop strings.
+//! Text to tokens and back: tokenizers, chat templates, incremental detokenising, stop strings, grammars.
 //!
 //! Nothing here knows of models or weights: a vocabulary comes in as plain data ([`GgufVocab`]) or as the bytes of
 //! tokenizer.json ([`Tokenizer::from_hf`]), and nothing in it is trusted.
@@ -18,6 +18,7 @@ mod detokenizer;
 mod eos;
 mod error;
 mod gguf;
+mod grammar;
 mod guard;
 mod hf;
 mod hf_model;
@@ -34,6 +35,7 @@ mod vocab;
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
 pub use gguf::GgufVocab;
+pub use grammar::{Grammar, GrammarCompiler, GrammarSource, GrammarState, LONGEST_GRAMMAR};
 pub use prompt::RenderedPrompt;
 pub use stop::StopMatcher;
 pub use template::{ChatTemplate, Message};

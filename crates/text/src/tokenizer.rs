@@ -44,6 +44,13 @@ impl Tokenizer {
         Ok(out)
     }
 
+    /// The tokens of a stretch inside a text: no BOS, and no space before the first word.
+    pub(crate) fn encode_inside(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut out = Vec::new();
+        self.encode_text(text, false, &mut Scratch::default(), &mut out)?;
+        Ok(out)
+    }
+
     /// The tokens of a rendered chat: control tokens that the template wrote are tokens, spellings of them inside messages
     /// stay text. BOS is put first if the model wants one and the template has not written it.
     ///

@@ -3,6 +3,7 @@
 mod batching;
 mod common;
 mod faults;
+mod grammar;
 mod opening;
 mod real_model;
 mod stopping;

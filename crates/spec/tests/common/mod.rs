@@ -43,7 +43,7 @@ pub struct Runner {
 pub struct Live {
     pub sequence: Sequence,
     pub output: Output,
-    first: usize,
+    pub first: usize,
 }
 
 impl Runner {

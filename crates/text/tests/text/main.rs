@@ -5,6 +5,7 @@
 mod by_definition;
 mod byte_level;
 mod chat;
+mod grammar;
 mod hugging_face;
 mod real_model;
 
