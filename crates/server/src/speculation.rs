@@ -8,7 +8,7 @@ use crate::fields::Fields;
 
 const FIELD: &str = "speculation";
 
-/// Reads the field: "auto", "off", or an object of `drafter`, `exit_layer` and `draft_len`.
+/// Reads the field: "auto", "off", or an object of `drafter`, `exit_layer`, `draft_len` and `max_gain_loss`.
 pub(crate) fn read(fields: &mut Fields, engine: &Engine) -> Result<SpeculationParams, ApiError> {
     let usual = || match engine.loaded().and_then(|loaded| loaded.tuning()) {
         Some(tuning) => tuning.speculation(engine.n_layers()).map_err(ApiError::from),
@@ -45,6 +45,8 @@ fn of(mut fields: Fields, engine: &Engine) -> Result<SpeculationParams, ApiError
     };
     let draft_len = fields.whole("draft_len", 1, MAX_DRAFT as u64)?;
     let draft_len = draft_len.map_or(DraftLen::Adaptive, |k| DraftLen::Fixed(k as usize));
+    // The most of plain decoding's speed that speculation may lose where it does not pay.
+    let max_loss = fields.number("max_gain_loss", 0.0, 1.0)?.map(f64::from);
     fields.none_left(FIELD)?;
-    Ok(SpeculationParams { drafter, draft_len, ..SpeculationParams::default() })
+    Ok(SpeculationParams { drafter, draft_len, max_loss, ..SpeculationParams::default() })
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 use crate::common::*;
 use selfspec_engine::measure::{pass_times, prefill_rows_s};
 use selfspec_engine::{
-    DraftPath, DrafterChoice, Engine, EngineError, EngineOptions, Enter, KvType, LayerPlan, Loaded, MeasureOptions,
-    Message, ModelInfo, Part, Prompt, Readout, Request, Row, SpeculationParams, StepOutput,
+    DraftPath, DraftSetup, DrafterChoice, Engine, EngineError, EngineOptions, Enter, ExitHeadSource, KvType, LayerPlan,
+    Loaded, MeasureOptions, Message, ModelInfo, Part, Prompt, Readout, Request, Row, SpeculationParams, StepOutput,
+    TunedDrafter, Tuning,
 };
-use selfspec_testkit::{Family, TinyModel};
+use selfspec_testkit::{Family, TinyExitHead, TinyModel};
 
 fn options() -> EngineOptions {
     EngineOptions { threads: Some(2), ..EngineOptions::default() }
@@ -320,4 +321,41 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
         .exclusive(move |b| (pass_times(b, &measure).expect("fits"), prefill_rows_s(b, 30, 8, 1).expect("fits")))
         .expect("no panic");
     assert_eq!((times.0.passes.len(), times.0.drafts.len(), times.1 > 0.0), (3, 2, true));
+}
+
+/// A tuning that found something else to pay does not stand in the way of a head that the user names.
+#[test]
+fn a_named_exit_head_wins_over_a_tuning() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(Family::Llama).gguf().write(&path);
+    let plain = Loaded::open(&path, Some(1)).expect("opens");
+    let head = TinyExitHead::new(plain.fingerprint(), 1, &[2], (0..40).collect());
+    let head_path = dir.path().join("head.safetensors");
+    std::fs::write(&head_path, head.bytes(plain.model().config())).expect("written");
+    let named = DraftSetup { exit_head: ExitHeadSource::File(head_path), ..DraftSetup::default() };
+    let tuned = |drafter, setup: &DraftSetup| {
+        let tuning = Tuning {
+            version: Tuning::VERSION,
+            model: "tiny".to_owned(),
+            fingerprint: plain.fingerprint().to_owned(),
+            isa: "scalar".to_owned(),
+            threads: 1,
+            prompts: "none".to_owned(),
+            drafter,
+            speedup: 1.2,
+            draft_vocab: Vec::new(),
+            exit_head: None,
+            acceptance: Default::default(),
+            c: None,
+        };
+        tuning.write(&path).expect("written");
+        let loaded = Loaded::open_with(&path, Some(1), setup).expect("opens");
+        (loaded.tuning().is_some(), Engine::open_with(&loaded, &options()).expect("opens").exit_head().is_some())
+    };
+    for drafter in [TunedDrafter::Off, TunedDrafter::PromptLookup, TunedDrafter::LayerSkip { from: 1, to: 2 }] {
+        assert_eq!(tuned(drafter.clone(), &named), (false, true), "{drafter:?}");
+        assert_eq!(tuned(drafter, &DraftSetup::default()), (true, false));
+    }
+    assert_eq!(tuned(TunedDrafter::ExitHead, &named), (true, true), "both want a head");
 }
