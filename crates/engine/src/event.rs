@@ -3,7 +3,7 @@
 use std::fmt;
 
 use selfspec_model::TokenId;
-use selfspec_spec::{RoundTrace, SpecStats, TokenLogprob};
+use selfspec_spec::{RoundTrace, SpecStats, TokenLogprob, TokenSource};
 
 use crate::error::EngineError;
 
@@ -32,8 +32,8 @@ pub struct TokenEvent {
     /// The text that became certain with it: whole characters, nothing that may yet turn out to belong to a stop string. Often
     /// empty, sometimes longer than the token. The texts of a stream, joined, are the generated text.
     pub text: String,
-    /// Whether the token was drafted and accepted, as opposed to drawn from the full model's own row.
-    pub drafted: bool,
+    /// What its round got it from.
+    pub source: TokenSource,
     /// Its log-probability, if the request asked for it.
     pub logprob: Option<TokenLogprob>,
 }

@@ -68,6 +68,6 @@ pub use selfspec_model::{
 pub use selfspec_spec::exactness;
 pub use selfspec_spec::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
-    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob,
+    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
 };
 pub use selfspec_text::{ChatTemplate, Message, RenderedPrompt, Tokenizer};

@@ -66,7 +66,7 @@ impl Output {
             let _ = self.events.send(Event::Token(TokenEvent {
                 id: token.token,
                 text,
-                drafted: token.drafted,
+                source: token.source,
                 logprob: token.logprob,
             }));
             if stopped {
