@@ -36,6 +36,30 @@ pub struct TokenEvent {
     pub source: TokenSource,
     /// Its log-probability, if the request asked for it.
     pub logprob: Option<TokenLogprob>,
+    /// How far the request has come with it.
+    pub progress: Progress,
+}
+
+/// How far a request has come. Times and what speculation did are as of the round that the latest token belongs to: all tokens of a
+/// round come at once.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Progress {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, tokens whose KV an earlier request had left behind.
+    pub cached_tokens: usize,
+    /// Seconds from admission to the first token.
+    pub prompt_s: f64,
+    /// Seconds from the first token to the latest.
+    pub predicted_s: f64,
+    /// Tokens generated.
+    pub tokens: usize,
+    /// Passes of the full model that committed tokens.
+    pub rounds: u64,
+    /// Tokens drafted.
+    pub drafted: u64,
+    /// Of these, accepted.
+    pub accepted: u64,
 }
 
 /// Why a request ended.
@@ -98,4 +122,20 @@ pub struct Summary {
     pub token_ids: Vec<TokenId>,
     /// The text generated: the token events' texts joined.
     pub text: String,
+}
+
+impl Summary {
+    /// How far the request came.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            prompt_s: self.prompt_s,
+            predicted_s: self.predicted_s,
+            tokens: self.completion_tokens,
+            rounds: self.stats.rounds,
+            drafted: self.stats.drafted,
+            accepted: self.stats.accepted,
+        }
+    }
 }

@@ -49,7 +49,7 @@ pub use counters::EngineCounters;
 pub use draft_heads::{DraftSetup, ExitHeadSource};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use event::{Event, FinishReason, Summary, TokenEvent};
+pub use event::{Event, FinishReason, Progress, Summary, TokenEvent};
 pub use fault::Fault;
 pub use generation::{Canceller, Generation, TimedOut};
 pub use info::{ModelInfo, TensorTypeInfo};

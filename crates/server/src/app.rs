@@ -117,10 +117,9 @@ impl App {
             fingerprint: self.fingerprint.clone(),
         };
         if asked.stream {
-            let (logprobs, usage) = (asked.logprobs.is_some(), asked.usage);
-            return Ok(stream::answer(head, self.engine.clone(), events, choices, logprobs, usage));
+            return Ok(stream::answer(head, self.engine.clone(), events, asked));
         }
-        Ok(Json(whole(&head, &self.engine, events, choices, asked.logprobs).await?).into_response())
+        Ok(Json(whole(&head, &self.engine, events, &asked).await?).into_response())
     }
 
     /// Whether the request carries one of the keys, if keys are asked for. All keys are compared to the end, by their hashes, so that the time tells nothing.
