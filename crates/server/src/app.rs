@@ -20,7 +20,7 @@ use crate::error::ApiError;
 use crate::events::{Events, Load};
 use crate::request::Asked;
 use crate::serve::ServeOptions;
-use crate::{chat, completions, models, probes, stream, tokens};
+use crate::{chat, completions, models, page, probes, stream, tokens};
 
 /// What all requests share.
 pub(crate) struct App {
@@ -165,6 +165,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))
+        .merge(page::routes())
         .merge(guarded)
         .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
