@@ -168,7 +168,7 @@ impl Printer {
             return Ok(());
         }
         let mut text = String::new();
-        let drafted = token.drafted && self.marks != Marks::None;
+        let drafted = token.source.is_draft() && self.marks != Marks::None;
         if drafted != self.inside {
             text += self.switch();
         }

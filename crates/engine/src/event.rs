@@ -3,7 +3,7 @@
 use std::fmt;
 
 use selfspec_model::TokenId;
-use selfspec_spec::{RoundTrace, SpecStats, TokenLogprob};
+use selfspec_spec::{RoundTrace, SpecStats, TokenLogprob, TokenSource};
 
 use crate::error::EngineError;
 
@@ -32,10 +32,34 @@ pub struct TokenEvent {
     /// The text that became certain with it: whole characters, nothing that may yet turn out to belong to a stop string. Often
     /// empty, sometimes longer than the token. The texts of a stream, joined, are the generated text.
     pub text: String,
-    /// Whether the token was drafted and accepted, as opposed to drawn from the full model's own row.
-    pub drafted: bool,
+    /// What its round got it from.
+    pub source: TokenSource,
     /// Its log-probability, if the request asked for it.
     pub logprob: Option<TokenLogprob>,
+    /// How far the request has come with it.
+    pub progress: Progress,
+}
+
+/// How far a request has come. Times and what speculation did are as of the round that the latest token belongs to: all tokens of a
+/// round come at once.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Progress {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, tokens whose KV an earlier request had left behind.
+    pub cached_tokens: usize,
+    /// Seconds from admission to the first token.
+    pub prompt_s: f64,
+    /// Seconds from the first token to the latest.
+    pub predicted_s: f64,
+    /// Tokens generated.
+    pub tokens: usize,
+    /// Passes of the full model that committed tokens.
+    pub rounds: u64,
+    /// Tokens drafted.
+    pub drafted: u64,
+    /// Of these, accepted.
+    pub accepted: u64,
 }
 
 /// Why a request ended.
@@ -98,4 +122,20 @@ pub struct Summary {
     pub token_ids: Vec<TokenId>,
     /// The text generated: the token events' texts joined.
     pub text: String,
+}
+
+impl Summary {
+    /// How far the request came.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            prompt_s: self.prompt_s,
+            predicted_s: self.predicted_s,
+            tokens: self.completion_tokens,
+            rounds: self.stats.rounds,
+            drafted: self.stats.drafted,
+            accepted: self.stats.accepted,
+        }
+    }
 }

@@ -50,7 +50,7 @@ pub use counters::EngineCounters;
 pub use draft_heads::{DraftSetup, ExitHeadSource};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use event::{Event, FinishReason, Summary, TokenEvent};
+pub use event::{Event, FinishReason, Progress, Summary, TokenEvent};
 pub use fault::Fault;
 pub use generation::{Canceller, Generation, TimedOut};
 pub use info::{ModelInfo, TensorTypeInfo};
@@ -69,6 +69,6 @@ pub use selfspec_model::{
 pub use selfspec_spec::exactness;
 pub use selfspec_spec::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
-    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob,
+    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
 };
 pub use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Message, RenderedPrompt, Tokenizer};

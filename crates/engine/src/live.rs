@@ -10,7 +10,7 @@ use selfspec_spec::{Committed, CostModel, Sequence, SpecStats};
 
 use crate::budget::Grant;
 use crate::error::EngineError;
-use crate::event::{Event, FinishReason, Summary};
+use crate::event::{Event, FinishReason, Progress, Summary};
 use crate::output::Output;
 use crate::prefix::PrefixCache;
 use crate::worker::panic_message;
@@ -194,7 +194,7 @@ impl Live {
         }
         // What a round committed before a fault stands, as it would without speculation, and may end the text before the fault.
         let ending = self.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
-        self.end = match (self.output.take(committed, ending), fault) {
+        self.end = match (self.output.take(committed, ending, self.progress()), fault) {
             (Some(reason), _) => Some(Ok(reason)),
             (None, Some(error)) => Some(Err(error)),
             (None, None) => None,
@@ -259,17 +259,32 @@ impl Live {
         }
     }
 
-    fn summary(&mut self, finish_reason: FinishReason) -> Summary {
-        let (token_ids, text) = self.output.take_all();
-        let seconds = |from: Instant, to: Option<Instant>| to.map_or(0.0, |to| to.duration_since(from).as_secs_f64());
-        Summary {
-            finish_reason,
+    fn progress(&self) -> Progress {
+        let stats = self.sequence.stats();
+        let seconds = |from: Instant, to: Instant| to.duration_since(from).as_secs_f64();
+        Progress {
             prompt_tokens: self.sequence.prompt_len(),
             cached_tokens: self.cached,
+            prompt_s: seconds(self.admitted, self.first_token.unwrap_or_else(Instant::now)),
+            predicted_s: self.first_token.zip(self.last_token).map_or(0.0, |(first, last)| seconds(first, last)),
+            tokens: self.output.len(),
+            rounds: stats.rounds,
+            drafted: stats.drafted,
+            accepted: stats.accepted,
+        }
+    }
+
+    fn summary(&mut self, finish_reason: FinishReason) -> Summary {
+        let progress = self.progress();
+        let (token_ids, text) = self.output.take_all();
+        Summary {
+            finish_reason,
+            prompt_tokens: progress.prompt_tokens,
+            cached_tokens: progress.cached_tokens,
             completion_tokens: token_ids.len(),
-            queued_s: seconds(self.submitted, Some(self.admitted)),
-            prompt_s: seconds(self.admitted, Some(self.first_token.unwrap_or_else(Instant::now))),
-            predicted_s: self.first_token.map_or(0.0, |first| seconds(first, self.last_token)),
+            queued_s: self.admitted.duration_since(self.submitted).as_secs_f64(),
+            prompt_s: progress.prompt_s,
+            predicted_s: progress.predicted_s,
             stats: self.sequence.stats().clone(),
             trace: self.sequence.trace().copied().collect(),
             token_ids,

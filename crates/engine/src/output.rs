@@ -10,7 +10,7 @@ use selfspec_model::TokenId;
 use selfspec_spec::Committed;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
-use crate::event::{Event, FinishReason, TokenEvent};
+use crate::event::{Event, FinishReason, Progress, TokenEvent};
 
 /// The text side of one sequence.
 pub(crate) struct Output {
@@ -44,12 +44,13 @@ impl Output {
         Output { text, events, ids: Vec::new(), whole: String::new() }
     }
 
-    /// Takes the tokens of one round. `ending` says why the sequence ended with the last of them, if it did. Returns why it has
-    /// ended: a stop string may come first.
+    /// Takes the tokens of one round, after which the request has come as far as `progress` says. `ending` says why the sequence ended
+    /// with the last of them, if it did. Returns why it has ended: a stop string may come first.
     pub(crate) fn take(
         &mut self,
         committed: &mut Vec<Committed>,
         ending: Option<FinishReason>,
+        progress: Progress,
     ) -> Option<FinishReason> {
         let last = committed.len().checked_sub(1)?;
         for (i, token) in committed.drain(..).enumerate() {
@@ -62,8 +63,9 @@ impl Output {
             let _ = self.events.send(Event::Token(TokenEvent {
                 id: token.token,
                 text,
-                drafted: token.drafted,
+                source: token.source,
                 logprob: token.logprob,
+                progress: Progress { tokens: self.ids.len(), ..progress },
             }));
             if stopped {
                 return Some(FinishReason::Stop);

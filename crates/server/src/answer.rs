@@ -1,10 +1,11 @@
 //! From a request's events to the objects that stand in answers and chunks.
 
-use selfspec_engine::{Engine, Event, FinishReason, Summary, TokenEvent, TokenId};
+use selfspec_engine::{Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 use crate::events::Events;
+use crate::request::Asked;
 
 /// Whether a request is a chat or a completion: they differ in the names of objects and in how text and log-probabilities are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,20 +70,14 @@ struct Choice {
 ///
 /// # Errors
 /// A choice failed.
-pub(crate) async fn whole(
-    head: &Head,
-    engine: &Engine,
-    mut events: Events,
-    choices: usize,
-    logprobs: Option<usize>,
-) -> Result<Value, ApiError> {
-    let mut tokens: Vec<Vec<TokenEvent>> = vec![Vec::new(); choices];
-    let mut done: Vec<Option<Choice>> = (0..choices).map(|_| None).collect();
+pub(crate) async fn whole(head: &Head, engine: &Engine, mut events: Events, asked: &Asked) -> Result<Value, ApiError> {
+    let mut tokens: Vec<Vec<TokenEvent>> = vec![Vec::new(); asked.choices];
+    let mut done: Vec<Option<Choice>> = (0..asked.choices).map(|_| None).collect();
     while let Some((index, event)) = events.next().await {
         match event {
             Event::Prompt { .. } => {}
             Event::Token(token) => {
-                if logprobs.is_some() {
+                if asked.logprobs.is_some() || asked.tokens {
                     tokens[index].push(token);
                 }
             }
@@ -96,8 +91,8 @@ pub(crate) async fn whole(
     let done = done.ok_or_else(|| ApiError::internal("a choice ended without an answer"))?;
     let choice = |(index, choice): (usize, &Choice)| {
         let finish = finish_word(choice.summary.finish_reason);
-        let logprobs = logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens));
-        match head.kind {
+        let logprobs = asked.logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens));
+        let mut object = match head.kind {
             Kind::Chat => json!({
                 "index": index,
                 "message": { "role": "assistant", "content": choice.summary.text, "refusal": null },
@@ -107,13 +102,17 @@ pub(crate) async fn whole(
             Kind::Completion => {
                 json!({ "index": index, "text": choice.summary.text, "logprobs": logprobs, "finish_reason": finish })
             }
+        };
+        if asked.tokens {
+            object["tokens"] = tokens_of(&choice.tokens);
         }
+        object
     };
     let mut answer = head.object(false);
     answer.insert("choices".to_owned(), done.iter().enumerate().map(choice).collect::<Vec<Value>>().into());
     let summaries: Vec<&Summary> = done.iter().map(|choice| &choice.summary).collect();
     answer.insert("usage".to_owned(), usage(&summaries));
-    answer.insert("timings".to_owned(), timings(&summaries));
+    answer.insert("timings".to_owned(), timings(&summaries.iter().map(|s| s.progress()).collect::<Vec<_>>()));
     Ok(answer.into())
 }
 
@@ -130,12 +129,13 @@ pub(crate) fn usage(summaries: &[&Summary]) -> Value {
     })
 }
 
-/// Times and drafts, with the names that llama-server has for them; of several choices the longest times.
-pub(crate) fn timings(summaries: &[&Summary]) -> Value {
-    let longest = |time: fn(&Summary) -> f64| summaries.iter().map(|s| time(s)).fold(0.0, f64::max) * 1e3;
-    let (prompt_ms, predicted_ms) = (longest(|s| s.prompt_s), longest(|s| s.predicted_s));
-    let prompt: usize = summaries.first().map_or(0, |s| s.prompt_tokens - s.cached_tokens);
-    let predicted: usize = summaries.iter().map(|s| s.completion_tokens).sum();
+/// Times and drafts, with the names that llama-server has for them, and `rounds`, the passes of the full model; of several choices the
+/// longest times.
+pub(crate) fn timings(choices: &[Progress]) -> Value {
+    let longest = |time: fn(&Progress) -> f64| choices.iter().map(time).fold(0.0, f64::max) * 1e3;
+    let (prompt_ms, predicted_ms) = (longest(|p| p.prompt_s), longest(|p| p.predicted_s));
+    let prompt: usize = choices.first().map_or(0, |p| p.prompt_tokens - p.cached_tokens);
+    let predicted: usize = choices.iter().map(|p| p.tokens).sum();
     let rate = |n: usize, ms: f64| if ms > 0.0 { n as f64 * 1e3 / ms } else { 0.0 };
     json!({
         "prompt_n": prompt,
@@ -143,10 +143,16 @@ pub(crate) fn timings(summaries: &[&Summary]) -> Value {
         "prompt_per_second": rate(prompt, prompt_ms),
         "predicted_n": predicted,
         "predicted_ms": predicted_ms,
-        "predicted_per_second": rate(predicted.saturating_sub(summaries.len()), predicted_ms),
-        "draft_n": summaries.iter().map(|s| s.stats.drafted).sum::<u64>(),
-        "draft_n_accepted": summaries.iter().map(|s| s.stats.accepted).sum::<u64>(),
+        "predicted_per_second": rate(predicted.saturating_sub(choices.len()), predicted_ms),
+        "draft_n": choices.iter().map(|p| p.drafted).sum::<u64>(),
+        "draft_n_accepted": choices.iter().map(|p| p.accepted).sum::<u64>(),
+        "rounds": choices.iter().map(|p| p.rounds).sum::<u64>(),
     })
+}
+
+/// Some tokens one by one: their texts, joined, are the text of the choice or chunk that they stand in.
+pub(crate) fn tokens_of(tokens: &[TokenEvent]) -> Value {
+    tokens.iter().map(|t| json!({ "id": t.id, "text": t.text, "source": t.source.to_string() })).collect()
 }
 
 /// The log-probabilities of some tokens as the API has them.

@@ -20,7 +20,7 @@ use crate::error::ApiError;
 use crate::events::{Events, Load};
 use crate::request::Asked;
 use crate::serve::ServeOptions;
-use crate::{chat, completions, models, probes, stream, tokens};
+use crate::{chat, completions, models, page, probes, stream, tokens};
 
 /// What all requests share.
 pub(crate) struct App {
@@ -117,10 +117,9 @@ impl App {
             fingerprint: self.fingerprint.clone(),
         };
         if asked.stream {
-            let (logprobs, usage) = (asked.logprobs.is_some(), asked.usage);
-            return Ok(stream::answer(head, self.engine.clone(), events, choices, logprobs, usage));
+            return Ok(stream::answer(head, self.engine.clone(), events, asked));
         }
-        Ok(Json(whole(&head, &self.engine, events, choices, asked.logprobs).await?).into_response())
+        Ok(Json(whole(&head, &self.engine, events, &asked).await?).into_response())
     }
 
     /// Whether the request carries one of the keys, if keys are asked for. All keys are compared to the end, by their hashes, so that the time tells nothing.
@@ -166,6 +165,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))
+        .merge(page::routes())
         .merge(guarded)
         .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())

@@ -16,6 +16,7 @@ mod error;
 mod events;
 mod fields;
 mod models;
+mod page;
 mod probes;
 mod request;
 mod serve;

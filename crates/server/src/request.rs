@@ -30,6 +30,10 @@ pub(crate) struct Asked {
     pub(crate) ignore_eos: bool,
     /// Alternatives wanted with the log-probability of each token.
     pub(crate) logprobs: Option<usize>,
+    /// Whether each choice lists its tokens and where they come from.
+    pub(crate) tokens: bool,
+    /// Whether every chunk of a stream carries timings.
+    pub(crate) timings: bool,
 }
 
 impl Asked {
@@ -80,6 +84,8 @@ impl Asked {
             stop: stops(fields)?,
             ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
             logprobs: None,
+            tokens: fields.bool("return_tokens")?.unwrap_or(false),
+            timings: fields.bool("timings_per_token")?.unwrap_or(false),
         })
     }
 

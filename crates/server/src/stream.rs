@@ -7,39 +7,34 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use selfspec_engine::{Engine, Event, Summary, TokenEvent};
+use selfspec_engine::{Engine, Event, Progress, Summary, TokenEvent};
 use serde_json::{Value, json};
 
-use crate::answer::{Head, Kind, finish_word, logprobs_of, timings, usage};
+use crate::answer::{Head, Kind, finish_word, logprobs_of, timings, tokens_of, usage};
 use crate::error::ApiError;
 use crate::events::Events;
+use crate::request::Asked;
 
 /// A stream on its way.
 struct Stream {
     head: Head,
     engine: Arc<Engine>,
     events: Option<Events>,
-    logprobs: bool,
-    usage: bool,
-    done: Vec<Option<Summary>>, // (choice)
-    chunks: VecDeque<Bytes>,    // ready to be sent
+    asked: Asked,
+    progress: Vec<Option<Progress>>, // (choice)
+    done: Vec<Option<Summary>>,      // (choice)
+    chunks: VecDeque<Bytes>,         // ready to be sent
 }
 
 /// Answers with a stream of the events.
-pub(crate) fn answer(
-    head: Head,
-    engine: Arc<Engine>,
-    events: Events,
-    choices: usize,
-    logprobs: bool,
-    usage: bool,
-) -> Response {
+pub(crate) fn answer(head: Head, engine: Arc<Engine>, events: Events, asked: Asked) -> Response {
+    let choices = asked.choices;
     let mut stream = Stream {
         head,
         engine,
         events: Some(events),
-        logprobs,
-        usage,
+        asked,
+        progress: vec![None; choices],
         done: vec![None; choices],
         chunks: VecDeque::new(),
     };
@@ -99,6 +94,7 @@ impl Stream {
                             json!({ "index": index, "text": "", "logprobs": null, "finish_reason": finish })
                         }
                     };
+                    self.progress[index] = Some(summary.progress());
                     self.done[index] = Some(*summary);
                     self.chunk(choice);
                 }
@@ -118,30 +114,36 @@ impl Stream {
 
     fn text(&mut self, index: usize, tokens: Vec<TokenEvent>) {
         let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
-        if tokens.is_empty() || (text.is_empty() && !self.logprobs) {
+        let Some(last) = tokens.last() else { return };
+        self.progress[index] = Some(last.progress);
+        let logprobs = self.asked.logprobs.map(|_| logprobs_of(self.head.kind, &self.engine, &tokens));
+        if text.is_empty() && logprobs.is_none() && !self.asked.tokens {
             return;
         }
-        let logprobs = self.logprobs.then(|| logprobs_of(self.head.kind, &self.engine, &tokens));
-        self.chunk(match self.head.kind {
+        let mut choice = match self.head.kind {
             Kind::Chat => {
                 json!({ "index": index, "delta": { "content": text }, "logprobs": logprobs, "finish_reason": null })
             }
             Kind::Completion => {
                 json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })
             }
-        });
+        };
+        if self.asked.tokens {
+            choice["tokens"] = tokens_of(&tokens);
+        }
+        self.chunk(choice);
     }
 
     /// All choices are over.
     fn end(&mut self) {
         self.events = None;
         let done: Vec<Summary> = self.done.iter_mut().filter_map(Option::take).collect();
-        if self.usage {
+        if self.asked.usage {
             let summaries: Vec<&Summary> = done.iter().collect();
             let mut last = self.head.object(true);
             last.insert("choices".to_owned(), json!([]));
             last.insert("usage".to_owned(), usage(&summaries));
-            last.insert("timings".to_owned(), timings(&summaries));
+            last.insert("timings".to_owned(), self.timings());
             self.push(&last.into());
         }
         self.chunks.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
@@ -150,10 +152,18 @@ impl Stream {
     fn chunk(&mut self, choice: Value) {
         let mut chunk = self.head.object(true);
         chunk.insert("choices".to_owned(), json!([choice]));
-        if self.usage {
+        if self.asked.usage {
             chunk.insert("usage".to_owned(), Value::Null);
         }
+        if self.asked.timings && self.progress.iter().any(Option::is_some) {
+            chunk.insert("timings".to_owned(), self.timings());
+        }
         self.push(&chunk.into());
+    }
+
+    /// Of all choices, as far as they have come.
+    fn timings(&self) -> Value {
+        timings(&self.progress.iter().flatten().copied().collect::<Vec<_>>())
     }
 
     fn push(&mut self, value: &Value) {

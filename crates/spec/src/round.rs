@@ -20,6 +20,7 @@ use crate::noise::Place;
 use crate::path::DraftPath;
 use crate::reason::Reason;
 use crate::sampler::{Draft, LogitsRow, Sampler, Verdict};
+use crate::source::TokenSource;
 
 /// A round under way. Plain decoding is a round without a choice.
 #[derive(Debug)]
@@ -128,8 +129,8 @@ impl Past<'_> {
     }
 }
 
-/// Judges `drafts` left to right by the target's `rows`, and calls `commit` with each token that stands, whether it was drafted, and
-/// its row. `commit` says whether the sequence goes on. With all drafts accepted, `bonus` draws one more token.
+/// Judges `drafts` left to right by the target's `rows`, and calls `commit` with each token that stands, its source, and its
+/// row. `commit` says whether the sequence goes on. With all drafts accepted, `bonus` draws one more token.
 ///
 /// # Errors
 /// The index of a row from which nothing can be chosen, and why; tokens before it are committed, as they would have been without drafts.
@@ -140,7 +141,7 @@ pub(crate) fn accept<'a>(
     bonus: bool,
     start: usize,
     rows: impl Fn(usize) -> &'a [f32],
-    mut commit: impl FnMut(TokenId, bool, &'a [f32]) -> bool,
+    mut commit: impl FnMut(TokenId, TokenSource, &'a [f32]) -> bool,
 ) -> Result<Accepted, (usize, Fault)> {
     past.drop_drafts().map_err(|fault| (0, fault))?;
     let mut accepted = 0;
@@ -149,7 +150,8 @@ pub(crate) fn accept<'a>(
         let at = Place { pos: start + i, row: i };
         let verdict = past.judge(sampler, row, at, draft).map_err(|fault| (i, fault))?;
         accepted += usize::from(verdict.accepted);
-        let goes_on = commit(verdict.token, verdict.accepted, row);
+        let source = TokenSource::of(draft.map(|_| verdict.accepted), drafts.len());
+        let goes_on = commit(verdict.token, source, row);
         if !verdict.accepted || !goes_on {
             return Ok(Accepted { accepted, rejected: draft.is_some() && !verdict.accepted });
         }
@@ -185,5 +187,37 @@ mod tests {
         assert_eq!(run(99, 5), (vec![10, 11, 12, 20, 21], Accepted { accepted: 5, rejected: false }));
         assert_eq!(run(22, 5).0.len(), 5, "a stop beyond the cap is not reached");
         assert_eq!(run(99, 99), (vec![10, 11, 12, 20, 21, 22, 23], Accepted { accepted: 6, rejected: false }));
+    }
+
+    #[test]
+    fn every_token_says_where_it_comes_from() {
+        let rows: Vec<Vec<f32>> = (0..3u8).map(|best| (0..9u8).map(|x| f32::from(x == best)).collect()).collect();
+        let sources = |drafts: &[TokenId], bonus: bool| {
+            let params = SamplingParams::default();
+            let (mut sampler, mut history) = (Sampler::new(&params, 0), History::new(&params, &[]));
+            let drafts: Vec<Draft> = drafts.iter().map(|d| Draft::point(*d)).collect();
+            let (rows, mut sources) = (|i: usize| rows[i].as_slice(), Vec::new());
+            let commit = |_, source, _: &[f32]| {
+                sources.push(source);
+                true
+            };
+            accept(
+                &mut sampler,
+                &mut Past { history: &mut history, constraint: None },
+                &drafts,
+                bonus,
+                5,
+                rows,
+                commit,
+            )
+            .expect("rows without faults");
+            sources
+        };
+        use TokenSource::{Bonus, Correction, Draft as Drafted, Plain};
+        assert_eq!(sources(&[], false), [Plain]);
+        assert_eq!(sources(&[0, 1], true), [Drafted, Drafted, Bonus]);
+        assert_eq!(sources(&[0, 1], false), [Drafted, Drafted]);
+        assert_eq!(sources(&[0, 7], true), [Drafted, Correction]);
+        assert_eq!(sources(&[7, 1], true), [Correction]);
     }
 }

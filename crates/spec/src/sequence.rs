@@ -21,6 +21,7 @@ use crate::prompt_lookup::PromptLookup;
 use crate::reason::Reason;
 use crate::round::{Fault, Past, Round, accept};
 use crate::sampler::Sampler;
+use crate::source::TokenSource;
 use crate::stats::{RoundTrace, SpecStats};
 use crate::target::Target;
 
@@ -40,8 +41,8 @@ pub enum FinishReason {
 pub struct Committed {
     /// The token.
     pub token: TokenId,
-    /// Whether it was drafted and accepted.
-    pub drafted: bool,
+    /// What the round got it from.
+    pub source: TokenSource,
     /// Its log-probability, where the request asks for it.
     pub logprob: Option<TokenLogprob>,
 }
@@ -412,9 +413,9 @@ impl Sequence {
             round.bonus,
             before,
             |i| output.logits(first + i),
-            |token, drafted, row| {
+            |token, source, row| {
                 tokens.push(token);
-                committed.push(Committed { token, drafted, logprob: logprobs.map(|n| logprob::of(row, token, n)) });
+                committed.push(Committed { token, source, logprob: logprobs.map(|n| logprob::of(row, token, n)) });
                 *finish = limits.finish(token, tokens.len());
                 finish.is_none()
             },

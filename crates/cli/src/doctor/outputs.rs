@@ -79,7 +79,7 @@ fn collect(generation: Generation) -> Answer {
             Event::Prompt { tokens } => answer.prompt_len = tokens,
             Event::Token(token) => {
                 answer.ids.push(token.id);
-                answer.rounds += usize::from(!token.drafted); // the model's own token ends a round
+                answer.rounds += usize::from(!token.source.is_draft()); // the model's own token ends a round
             }
             Event::Done(summary) => {
                 (answer.stats, answer.trace, answer.error) = (summary.stats, summary.trace, None);

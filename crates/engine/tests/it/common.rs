@@ -328,6 +328,8 @@ impl Answer {
         assert_eq!(ids, self.summary.token_ids, "events and summary agree");
         assert_eq!(text, self.summary.text, "events and summary agree");
         assert_eq!(ids.len(), self.summary.completion_tokens, "usage is what was delivered");
+        let came = self.tokens.last().map(|t| t.progress);
+        assert!(came.is_none_or(|p| p == self.summary.progress()), "events and summary agree: {came:?}");
         (ids, text, self.summary.finish_reason, self.summary.prompt_tokens)
     }
 }

@@ -112,9 +112,9 @@ impl Runner {
             if let Err(error) = l.sequence.absorb(&mut self.target, &self.out, l.first, &mut committed) {
                 l.output.error.get_or_insert(error);
             }
-            for Committed { token, drafted, logprob } in committed {
+            for Committed { token, source, logprob } in committed {
                 l.output.tokens.push(token);
-                l.output.drafted.push(drafted);
+                l.output.drafted.push(source.is_draft());
                 l.output.logprobs.push(logprob);
                 // After every round, and only then, tokens are committed.
                 let kv = self.target.kv_len(l.sequence.seq()).expect("live");
