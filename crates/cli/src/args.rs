@@ -412,6 +412,7 @@ pub(crate) struct BenchCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchKind {
     /// Put load on a server of OpenAI's API, this program's or another: throughput, TTFT, TPOT, ITL
+    #[command(after_help = bench_serve::FIGURES)]
     Serve(Box<BenchServeArgs>),
     /// Plain decoding against drafts of several lengths, alone and in a batch: latency, throughput, acceptance
     Table(RecordArgs),

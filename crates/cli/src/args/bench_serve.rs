@@ -7,8 +7,11 @@ use clap::{Args, ValueEnum};
 
 use super::{OUTPUT, SAMPLING, parse};
 
-/// Each request is streamed. Token counts are those of the server's usage. ITL is the time of a token after the first one: where the
-/// server tells how many tokens a chunk brings, the gap before the chunk shared out among them, else the gap itself.
+/// What the figures are of.
+pub(super) const FIGURES: &str = "Every request is streamed, and its chunks are timed as they arrive. Tokens are counted by the server (usage), not by chunks, of which one can \
+bring several. ITL, the time of a token after the first chunk: where the server tells how many tokens a chunk brings (a running usage, logprobs, token ids), the gap before the chunk is shared out among \
+them, else the gap counts as it is; `tokens a chunk` says how far that is from a token's.";
+
 #[derive(Debug, Args)]
 pub(crate) struct BenchServeArgs {
     #[command(flatten)]
@@ -47,12 +50,15 @@ pub(crate) struct TargetArgs {
     /// Path that is asked
     #[arg(long, env = "SELFSPEC_ENDPOINT", value_enum, value_name = "PATH", default_value = "chat", hide_env = true)]
     pub(crate) endpoint: Endpoint,
-    /// Name of the model [default: the first that the server lists]
+    /// Name of the model; its variable is SELFSPEC_MODEL_NAME [default: the first that the server lists]
     #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty)]
     pub(crate) model: Option<String>,
     /// Key that the requests carry
     #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
     pub(crate) api_key: Option<String>,
+    /// Take each chunk for one token where the server's streams tell no counts; without it, such requests have failed
+    #[arg(long, env = "SELFSPEC_COUNT_CHUNKS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) count_chunks: bool,
     /// Seconds after which a request has failed
     #[arg(long, env = "SELFSPEC_TIMEOUT", value_name = "S", value_parser = parse::count, default_value = "600", hide_env = true)]
     pub(crate) timeout: usize,
@@ -117,7 +123,7 @@ pub(crate) struct AnswerArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub(crate) struct BenchServeOutputArgs {
-    /// Also write all figures, and those of every request, to this file
+    /// Also write all figures, and those of every request, to this file; its variable is SELFSPEC_JSON_FILE
     #[arg(long = "json", env = "SELFSPEC_JSON_FILE", value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
 }

@@ -205,9 +205,9 @@ fn answer_one(mut stream: TcpStream, answer: &str) -> bool {
 }
 
 /// What a load of two requests says of a server that answers so.
-fn against(answer: &str) -> Ran {
+fn against(answer: &str, flags: &[&str]) -> Ran {
     let (url, thread) = answering(answer.to_owned());
-    let ran = bench(&url, &["--model", "m", "--warmup", "0", "--limit", "2", "--timeout", "60"]);
+    let ran = bench(&url, &[&["--model", "m", "--warmup", "0", "--limit", "2", "--timeout", "60"], flags].concat());
     let mut stop = TcpStream::connect(url.trim_start_matches("http://")).expect("it listens");
     stop.write_all(b"STOP\r\n\r\n").expect("sent");
     thread.join().expect("no panic");
@@ -236,7 +236,7 @@ fn servers_that_behave_badly_are_told_apart() {
         (String::new(), "the server gives no answer of HTTP"),
     ];
     for (answer, why) in cases {
-        let ran = against(&answer);
+        let ran = against(&answer, &[]);
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert!(ran.stderr.contains("error: 2 of 2 requests failed: ") && ran.stderr.contains(why), "{why}: {ran:?}");
         // The figures are there, and none is invented.
@@ -250,9 +250,19 @@ fn another_servers_stream_is_understood() {
     let body = format!(
         "\u{feff}: hello\r\n\r\ndata: {{\"choices\":\r\ndata: [{{\"delta\": {{\"content\": \"a b\"}}, \"finish_reason\": \"stop\"}}]}}\r\n\r\ndata: {usage}\r\n\r\ndata: [DONE]\r\n\r\n"
     );
-    let ran = against(&http("text/event-stream; charset=utf-8", &body));
+    let ran = against(&http("text/event-stream; charset=utf-8", &body), &[]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("| generated tokens") && !ran.stdout.contains("| drafted"), "{ran:?}");
+}
+
+#[test]
+fn chunks_are_counted_on_request() {
+    let body = "data: {\"choices\": [{\"text\": \"a\"}]}\n\ndata: {\"choices\": [{\"text\": \"b\", \"finish_reason\": \"stop\"}]}\n\ndata: [DONE]\n\n";
+    let ran = against(&http("text/event-stream", body), &["--count-chunks", "--endpoint", "completions"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let row = |name: &str| ran.stdout.lines().find(|line| line.starts_with(&format!("| {name} "))).map(str::to_owned);
+    assert!(row("generated tokens").is_some_and(|row| row.contains("| 4 ")), "{ran:?}");
+    assert_eq!((row("input tokens"), row("total tok/s")), (None, None), "{ran:?}");
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub(super) struct Answer {
     /// Seconds until the text was finished, and until the stream was.
     pub(super) finish_s: f64,
     pub(super) end_s: f64,
-    pub(super) prompt_tokens: u64,
+    /// None where the server told no counts.
+    pub(super) prompt_tokens: Option<u64>,
     pub(super) cached_tokens: Option<u64>,
     pub(super) completion_tokens: u64,
     /// This program's own: tokens drafted and accepted.
@@ -80,7 +81,7 @@ impl Reading {
             tokens = Some(n.saturating_sub(self.counted));
             self.counted = n;
             self.answer.completion_tokens = n;
-            self.answer.prompt_tokens = count(usage, "prompt_tokens").unwrap_or(0);
+            self.answer.prompt_tokens = count(usage, "prompt_tokens");
             let cached = usage.get("prompt_tokens_details").and_then(|details| count(details, "cached_tokens"));
             self.answer.cached_tokens = cached.or(self.answer.cached_tokens);
         }
@@ -101,16 +102,19 @@ impl Reading {
         Ok(())
     }
 
-    /// The answer, whose stream ended after `end_s` seconds; `done`: with the word for it.
+    /// The answer, whose stream ended after `end_s` seconds; `done`: with the word for it; `count_chunks`: each is a token where the server tells no counts.
     ///
     /// # Errors
     /// The stream broke off, or told no counts.
-    pub(super) fn end(mut self, end_s: f64, done: bool) -> Result<Answer, Failure> {
+    pub(super) fn end(mut self, end_s: f64, done: bool, count_chunks: bool) -> Result<Answer, Failure> {
         if !self.finished || !(done || self.usage) {
             return Err(Failure::Broken { chunks: self.chunks(), why: "it ended without its end".to_owned() });
         }
-        if !self.usage {
+        if !self.usage && !count_chunks {
             return Err(Failure::NoUsage);
+        }
+        if !self.usage {
+            self.answer.completion_tokens = self.chunks() as u64;
         }
         self.answer.end_s = end_s;
         Ok(self.answer)
@@ -151,7 +155,7 @@ mod tests {
         for (at, data) in events {
             reading.take(data, *at)?;
         }
-        reading.end(9.0, true)
+        reading.end(9.0, true, false)
     }
 
     const LAST: &str = r#"{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 3}}, "timings": {"draft_n": 4, "draft_n_accepted": 2}}"#;
@@ -171,7 +175,7 @@ mod tests {
         let answer = answer.expect("an answer");
         assert_eq!((answer.ttft_s(), answer.tpot_s(), answer.end_s), (1.0, Some(1.0), 9.0));
         assert_eq!(answer.itl_s(), [2.0]);
-        assert_eq!((answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens), (7, Some(3), 5));
+        assert_eq!((answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens), (Some(7), Some(3), 5));
         assert_eq!((answer.drafted, answer.accepted), (Some(4), Some(2)));
     }
 
@@ -209,6 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn chunks_are_counted_where_that_is_asked_for_and_nothing_else_is_told() {
+        let text = r#"{"choices": [{"text": "x", "finish_reason": "stop"}]}"#;
+        let read = |last: &[&str]| {
+            let mut reading = Reading::default();
+            for data in [&[text, text], last].concat() {
+                reading.take(data, 1.0).expect("a chunk");
+            }
+            reading.end(2.0, true, true).expect("an answer")
+        };
+        let counted = |answer: Answer| (answer.prompt_tokens, answer.completion_tokens);
+        assert_eq!((counted(read(&[])), counted(read(&[LAST]))), ((None, 2), (Some(7), 5)));
+    }
+
+    #[test]
     fn errors_cuts_and_missing_counts_are_failures() {
         let finish = r#"{"choices": [{"delta": {}, "finish_reason": "stop"}]}"#;
         let why = |events: &[(f64, &str)]| read(events).expect_err("a failure").to_string();
@@ -219,6 +237,6 @@ mod tests {
         assert!(why(&[(1.0, finish)]).contains("tells no token counts"));
         let mut cut = Reading::default();
         cut.take(finish, 1.0).expect("a chunk");
-        assert!(matches!(cut.end(2.0, false), Err(Failure::Broken { .. })));
+        assert!(matches!(cut.end(2.0, false, true), Err(Failure::Broken { .. })));
     }
 }

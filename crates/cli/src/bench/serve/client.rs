@@ -27,6 +27,7 @@ pub(super) struct Client {
     path: &'static str,
     key: Option<String>,
     timeout: u64, // seconds
+    count_chunks: bool,
 }
 
 impl Client {
@@ -48,7 +49,7 @@ impl Client {
             Endpoint::Completions => "/v1/completions",
         };
         let (base, key) = (target.url.clone(), target.api_key.clone());
-        Client { agent: config.build().new_agent(), base, path, key, timeout }
+        Client { agent: config.build().new_agent(), base, path, key, timeout, count_chunks: target.count_chunks }
     }
 
     /// The first model that the server lists.
@@ -96,7 +97,7 @@ impl Client {
                 Err(error) => return Err(self.broken(&error, reading.chunks())),
             };
             if n == 0 {
-                return reading.end(end_s, done);
+                return reading.end(end_s, done, self.count_chunks);
             }
             let at_s = sent.elapsed().as_secs_f64();
             for data in events.push(&bytes[..n]).map_err(|why| Failure::NoEvents { why })? {

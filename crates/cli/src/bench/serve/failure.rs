@@ -92,6 +92,7 @@ impl Failure {
                 Some("the server takes on no more at a time: a smaller --concurrency")
             }
             Failure::NoModel { .. } => Some("--model NAME names it"),
+            Failure::NoUsage => Some("--count-chunks takes each chunk for one token"),
             Failure::Late { .. } => Some("--timeout gives a request more time"),
             _ => None,
         }

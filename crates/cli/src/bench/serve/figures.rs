@@ -41,7 +41,7 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         let told: Vec<u64> = answers.iter().filter_map(|answer| of(answer)).collect();
         (!told.is_empty()).then(|| told.iter().sum::<u64>() as f64)
     };
-    let (input, output) = (sum(|a| a.prompt_tokens), sum(|a| a.completion_tokens));
+    let (input, output) = (told(|a| a.prompt_tokens), sum(|a| a.completion_tokens));
     let (drafted, accepted) = (told(|a| a.drafted), told(|a| a.accepted));
     let chunks = sum(|a| a.chunks.len() as u64);
     let rate = |n: f64| (any && run.duration_s > 0.0).then(|| n / run.duration_s);
@@ -52,13 +52,13 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
     add("completed", "successful requests", Kind::Count, Some(answers.len() as f64));
     add("failed", "failed requests", Kind::Count, Some((run.outcomes.len() - answers.len()) as f64));
     add("duration", "duration (s)", Kind::Share, Some(run.duration_s));
-    add("total_input_tokens", "input tokens", Kind::Count, Some(input));
+    add("total_input_tokens", "input tokens", Kind::Count, input);
     add("cached_tokens", "of them from the prefix cache", Kind::Count, told(|a| a.cached_tokens));
     add("total_output_tokens", "generated tokens", Kind::Count, Some(output));
     add("max_concurrent_requests", "most requests at a time", Kind::Count, Some(at_a_time(&run.outcomes) as f64));
     add("request_throughput", "requests/s", Kind::Rate, rate(answers.len() as f64));
     add("output_throughput", "output tok/s", Kind::Rate, rate(output));
-    add("total_token_throughput", "total tok/s", Kind::Rate, rate(input + output));
+    add("total_token_throughput", "total tok/s", Kind::Rate, input.and_then(|input| rate(input + output)));
     let each = |of: fn(&Answer) -> Option<f64>| answers.iter().filter_map(|answer| of(answer)).collect::<Vec<f64>>();
     let itl: Vec<f64> = answers.iter().flat_map(|answer| answer.itl_s()).collect();
     let times = [
@@ -174,7 +174,7 @@ mod tests {
             chunks: vec![chunk(first_s), chunk(finish_s)],
             finish_s,
             end_s: finish_s,
-            prompt_tokens: 10,
+            prompt_tokens: Some(10),
             completion_tokens: tokens,
             drafted: Some(8),
             accepted: Some(6),
