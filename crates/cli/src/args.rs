@@ -1,5 +1,6 @@
 //! The command line: flags as plain data. What they mean together is decided in `request` and in the subcommands.
 
+mod bench_serve;
 mod doctor;
 pub(crate) mod layer_skip;
 pub(crate) mod parse;
@@ -12,6 +13,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, EngineOptions, ExitHeadSource, Isa, KvType};
 
+pub(crate) use bench_serve::{BenchServeArgs, Endpoint, ServedSpeculation, TargetArgs};
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
 pub(crate) use serve::ServeArgs;
 
@@ -402,13 +404,16 @@ pub(crate) enum Format {
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchCommand {
     #[command(subcommand)]
-    pub(crate) table: Option<BenchTable>,
+    pub(crate) kind: Option<BenchKind>,
     #[command(flatten)]
     pub(crate) bench: BenchArgs,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchTable {
+pub(crate) enum BenchKind {
+    /// Put load on a server of OpenAI's API, this program's or another: throughput, TTFT, TPOT, ITL
+    #[command(after_help = bench_serve::FIGURES)]
+    Serve(Box<BenchServeArgs>),
     /// Plain decoding against drafts of several lengths, alone and in a batch: latency, throughput, acceptance
     Table(RecordArgs),
 }

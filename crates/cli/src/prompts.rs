@@ -50,6 +50,16 @@ impl Case {
         }
     }
 
+    /// Role and content of each message; a text is the user's.
+    pub(crate) fn messages(&self) -> Vec<(&str, &str)> {
+        match &self.input {
+            Input::Text(text) => vec![("user", text)],
+            Input::Messages(messages) => {
+                messages.iter().map(|(role, content)| (role.as_str(), content.as_str())).collect()
+            }
+        }
+    }
+
     /// The text, if it can be given to `run -p`.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.input {

@@ -95,6 +95,28 @@ pub(crate) fn seed(s: &str) -> Result<u64, String> {
     whole(s, 0..=u64::MAX)
 }
 
+/// Requests a second, or `inf`.
+pub(crate) fn request_rate(s: &str) -> Result<f64, String> {
+    match (s.trim(), f64::from_str(s.trim())) {
+        ("inf", _) => Ok(f64::INFINITY),
+        (_, Ok(rate)) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("expected a number above 0, or inf".to_owned()),
+    }
+}
+
+/// Where a server is, without a slash at the end.
+pub(crate) fn url(s: &str) -> Result<String, String> {
+    let url = s.trim().trim_end_matches('/');
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
+        return Err("expected http://HOST:PORT or https://HOST".to_owned());
+    }
+    match url.strip_suffix("/v1") {
+        Some(base) => Ok(base.to_owned()), // as clients of OpenAI's API give it
+        None => Ok(url.to_owned()),
+    }
+}
+
 /// A text that is not empty.
 pub(crate) fn not_empty(s: &str) -> Result<String, String> {
     if s.is_empty() { Err("must not be empty".to_owned()) } else { Ok(s.to_owned()) }

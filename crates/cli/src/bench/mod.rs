@@ -1,7 +1,8 @@
-//! `selfspec bench`: what passes cost on this machine, and what speculation makes of it.
+//! `selfspec bench`: what passes cost on this machine, and what speculation makes of it; `bench serve`: what a server makes of load.
 
 mod record;
 pub(crate) mod report;
+mod serve;
 pub(crate) mod speculation;
 
 use selfspec_engine::{
@@ -9,7 +10,7 @@ use selfspec_engine::{
     SpeculationParams,
 };
 
-use crate::args::{BenchArgs, BenchCommand, BenchTable, Format};
+use crate::args::{BenchArgs, BenchCommand, BenchKind, Format};
 use crate::output::{self, Ui};
 use crate::progress::Steps;
 use crate::request::{Style, exit_plan};
@@ -30,8 +31,9 @@ const PREFILL: usize = 512;
 const PLAIN_TOKENS: usize = 64;
 
 pub(crate) fn run(command: &BenchCommand, ui: &Ui) -> anyhow::Result<()> {
-    match &command.table {
-        Some(BenchTable::Table(args)) => record::run(args, ui),
+    match &command.kind {
+        Some(BenchKind::Serve(args)) => serve::run(args, ui),
+        Some(BenchKind::Table(args)) => record::run(args, ui),
         None => run_all(&command.bench, ui),
     }
 }

@@ -30,6 +30,7 @@ fn every_other_subcommand() {
         "show",
         "verify",
         "bench",
+        "bench serve",
         "bench table",
         "train",
         "train head",

@@ -1,6 +1,7 @@
 //! The binary from outside: help, errors, exit codes, and every subcommand on tiny models.
 
 mod bench;
+mod bench_serve;
 mod doctor;
 mod errors;
 mod help;

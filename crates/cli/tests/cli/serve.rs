@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use super::support::{model, ran};
 
 /// A server on a free port, and where it listens.
-fn served(flags: &[&str]) -> (Child, String, BufReader<std::process::ChildStderr>) {
+pub(crate) fn served(flags: &[&str]) -> (Child, String, BufReader<std::process::ChildStderr>) {
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("selfspec"))
         .args([&["serve", &model("tiny.gguf"), "--port", "0", "-t", "1"], flags].concat())
         .stdin(Stdio::null())

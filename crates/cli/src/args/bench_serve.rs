@@ -1,0 +1,129 @@
+//! The flags of `selfspec bench serve`.
+
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+
+use super::{OUTPUT, SAMPLING, parse};
+
+/// What the figures are of.
+pub(super) const FIGURES: &str = "Every request is streamed, and its chunks are timed as they arrive. Tokens are counted by the server (usage), not by chunks, of which one can \
+bring several. ITL, the time of a token after the first chunk: where the server tells how many tokens a chunk brings (a running usage, logprobs, token ids), the gap before the chunk is shared out among \
+them, else the gap counts as it is; `tokens a chunk` says how far that is from a token's.";
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchServeArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) traffic: TrafficArgs,
+    #[command(flatten)]
+    pub(crate) answers: AnswerArgs,
+    #[command(flatten)]
+    pub(crate) output: BenchServeOutputArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Endpoint {
+    /// /v1/chat/completions
+    Chat,
+    /// /v1/completions
+    Completions,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServedSpeculation {
+    /// As the server drafts where nothing is asked for
+    Auto,
+    /// Plain decoding
+    Off,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct TargetArgs {
+    /// Where the server is, without /v1
+    #[arg(long, env = "SELFSPEC_URL", value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = parse::url)]
+    #[arg(hide_env = true)]
+    pub(crate) url: String,
+    /// Path that is asked
+    #[arg(long, env = "SELFSPEC_ENDPOINT", value_enum, value_name = "PATH", default_value = "chat", hide_env = true)]
+    pub(crate) endpoint: Endpoint,
+    /// Name of the model; its variable is SELFSPEC_MODEL_NAME [default: the first that the server lists]
+    #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty)]
+    pub(crate) model: Option<String>,
+    /// Key that the requests carry
+    #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
+    pub(crate) api_key: Option<String>,
+    /// Take each chunk for one token where the server's streams tell no counts; without it, such requests have failed
+    #[arg(long, env = "SELFSPEC_COUNT_CHUNKS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) count_chunks: bool,
+    /// Seconds after which a request has failed
+    #[arg(long, env = "SELFSPEC_TIMEOUT", value_name = "S", value_parser = parse::count, default_value = "600", hide_env = true)]
+    pub(crate) timeout: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct TrafficArgs {
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use only the first N prompts
+    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) limit: Option<usize>,
+    /// Requests of a run, which take the prompts in turn [default: one for each prompt]
+    #[arg(long, env = "SELFSPEC_REQUESTS", value_name = "N", value_parser = parse::count, hide_env = true)]
+    pub(crate) requests: Option<usize>,
+    /// Most requests at a time; each number is a run of its own [default: 1, or no limit with a --request-rate]
+    #[arg(long, env = "SELFSPEC_CONCURRENCY", value_name = "N,...", value_delimiter = ',', value_parser = parse::threads)]
+    #[arg(hide_env = true)]
+    pub(crate) concurrency: Vec<usize>,
+    /// Requests a second, which arrive as in a Poisson process; inf: each as soon as --concurrency allows
+    #[arg(long, env = "SELFSPEC_REQUEST_RATE", value_name = "R|inf", value_parser = parse::request_rate, default_value = "inf")]
+    #[arg(hide_env = true)]
+    pub(crate) request_rate: f64,
+    /// Decides the arrivals
+    #[arg(long, env = "SELFSPEC_SEED", value_name = "N", default_value = "0", value_parser = parse::seed, hide_env = true)]
+    pub(crate) seed: u64,
+    /// Runs of each setting, which take turns; medians count
+    #[arg(short, long, env = "SELFSPEC_REPETITIONS", value_name = "N", default_value = "1", value_parser = parse::count)]
+    #[arg(hide_env = true)]
+    pub(crate) repetitions: usize,
+    /// Requests of one token before anything is measured [default: 1; one for each prompt where runs are compared]
+    #[arg(long, env = "SELFSPEC_WARMUP", value_name = "N", hide_env = true)]
+    pub(crate) warmup: Option<usize>,
+    /// Ask for speculation auto or off, a field that this program's server knows [default: the field is not sent]
+    #[arg(long, env = "SELFSPEC_SPECULATION", value_enum, value_name = "auto|off", hide_env = true)]
+    pub(crate) speculation: Option<ServedSpeculation>,
+    /// Run each setting with speculation and without, in turn, and print the ratio
+    #[arg(long, env = "SELFSPEC_COMPARE_SPECULATION", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) compare_speculation: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SAMPLING)]
+pub(crate) struct AnswerArgs {
+    /// Most tokens of an answer
+    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "128")]
+    #[arg(value_parser = parse::count, hide_env = true)]
+    pub(crate) max_tokens: usize,
+    /// Temperature; 0 always takes the most probable token
+    #[arg(long, env = "SELFSPEC_TEMPERATURE", value_name = "T", default_value = "0", value_parser = parse::temperature, hide_env = true)]
+    pub(crate) temperature: f32,
+    /// Seed that every request carries [default: none]
+    #[arg(long, env = "SELFSPEC_SAMPLING_SEED", value_name = "N", value_parser = parse::seed, hide_env = true)]
+    pub(crate) sampling_seed: Option<u64>,
+    /// Ask for all of --max-tokens, past the end of the text: `ignore_eos`, which not every server knows
+    #[arg(long, env = "SELFSPEC_IGNORE_EOS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) ignore_eos: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = OUTPUT)]
+pub(crate) struct BenchServeOutputArgs {
+    /// Also write all figures, and those of every request, to this file; its variable is SELFSPEC_JSON_FILE
+    #[arg(long = "json", env = "SELFSPEC_JSON_FILE", value_name = "FILE")]
+    pub(crate) json_file: Option<PathBuf>,
+}

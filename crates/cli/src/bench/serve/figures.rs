@@ -1,0 +1,242 @@
+//! What a run comes to, with the names that vLLM's `bench serve` gives its figures.
+
+use serde_json::{Map, Value};
+
+use super::answer::Answer;
+use super::load::{Outcome, Run};
+use crate::bench::speculation::median;
+
+/// A kind of figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A count or a setting.
+    Count,
+    /// More is better.
+    Rate,
+    /// In milliseconds; less is better.
+    Time,
+    /// A share or a mean.
+    Share,
+}
+
+/// One figure of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Figure {
+    /// Its name in JSON.
+    pub(super) key: String,
+    /// Its name in the table.
+    pub(super) label: String,
+    pub(super) kind: Kind,
+    /// None where nothing was measured.
+    pub(super) value: Option<f64>,
+}
+
+/// The figures of a run, in the order of the table.
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let answers: Vec<&Answer> = run.outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok()).collect();
+    let any = !answers.is_empty();
+    let sum = |of: fn(&Answer) -> u64| answers.iter().map(|answer| of(answer)).sum::<u64>() as f64;
+    // A server that tells it of one request tells it of all.
+    let told = |of: fn(&Answer) -> Option<u64>| {
+        let told: Vec<u64> = answers.iter().filter_map(|answer| of(answer)).collect();
+        (!told.is_empty()).then(|| told.iter().sum::<u64>() as f64)
+    };
+    let (input, output) = (told(|a| a.prompt_tokens), sum(|a| a.completion_tokens));
+    let (drafted, accepted) = (told(|a| a.drafted), told(|a| a.accepted));
+    let chunks = sum(|a| a.chunks.len() as u64);
+    let rate = |n: f64| (any && run.duration_s > 0.0).then(|| n / run.duration_s);
+    let mut figures = Vec::new();
+    let mut add = |key: &str, label: &str, kind, value| {
+        figures.push(Figure { key: key.to_owned(), label: label.to_owned(), kind, value });
+    };
+    add("completed", "successful requests", Kind::Count, Some(answers.len() as f64));
+    add("failed", "failed requests", Kind::Count, Some((run.outcomes.len() - answers.len()) as f64));
+    add("duration", "duration (s)", Kind::Share, Some(run.duration_s));
+    add("total_input_tokens", "input tokens", Kind::Count, input);
+    add("cached_tokens", "of them from the prefix cache", Kind::Count, told(|a| a.cached_tokens));
+    add("total_output_tokens", "generated tokens", Kind::Count, Some(output));
+    add("max_concurrent_requests", "most requests at a time", Kind::Count, Some(at_a_time(&run.outcomes) as f64));
+    add("request_throughput", "requests/s", Kind::Rate, rate(answers.len() as f64));
+    add("output_throughput", "output tok/s", Kind::Rate, rate(output));
+    add("total_token_throughput", "total tok/s", Kind::Rate, input.and_then(|input| rate(input + output)));
+    let each = |of: fn(&Answer) -> Option<f64>| answers.iter().filter_map(|answer| of(answer)).collect::<Vec<f64>>();
+    let itl: Vec<f64> = answers.iter().flat_map(|answer| answer.itl_s()).collect();
+    let times = [
+        ("ttft", "TTFT", each(|a| Some(a.ttft_s()))),
+        ("tpot", "TPOT", each(Answer::tpot_s)),
+        ("itl", "ITL", itl),
+        ("e2el", "E2E", each(|a| Some(a.end_s))),
+    ];
+    for (key, label, mut seconds) in times {
+        seconds.sort_by(f64::total_cmp);
+        let mean = (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64);
+        let values = [
+            ("mean", mean),
+            ("median", percentile(&seconds, 50.0)),
+            ("p90", percentile(&seconds, 90.0)),
+            ("p99", percentile(&seconds, 99.0)),
+        ];
+        for (which, value) in values {
+            let name = if which.starts_with('p') { which.to_uppercase() } else { which.to_owned() };
+            add(&format!("{which}_{key}_ms"), &format!("{label} {name} (ms)"), Kind::Time, value.map(|s| s * 1e3));
+        }
+    }
+    add("tokens_per_chunk", "tokens a chunk", Kind::Share, (chunks > 0.0).then(|| output / chunks));
+    add("drafted", "drafted tokens", Kind::Count, drafted);
+    add("accepted", "accepted drafts", Kind::Count, accepted);
+    let share =
+        drafted.zip(accepted).filter(|(drafted, _)| *drafted > 0.0).map(|(drafted, accepted)| accepted / drafted);
+    add("acceptance", "accepted share", Kind::Share, share);
+    figures
+}
+
+/// The value below which `p` percent of the sorted values lie, between neighbours in proportion; as NumPy has it.
+pub(super) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let at = last as f64 * p / 100.0;
+    let below = (at.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    Some(sorted[below] + (sorted[above] - sorted[below]) * (at - below as f64))
+}
+
+/// Most requests that were under way at the same time.
+fn at_a_time(outcomes: &[Outcome]) -> usize {
+    let mut edges: Vec<(f64, i32)> = outcomes.iter().flat_map(|o| [(o.sent_s, 1), (o.end_s, -1)]).collect();
+    // One that ends makes room for one that begins in the same moment.
+    edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let (mut now, mut most) = (0, 0);
+    for (_, step) in edges {
+        now += step;
+        most = most.max(now);
+    }
+    usize::try_from(most).unwrap_or(0)
+}
+
+/// The median of each figure over runs of the same setting.
+pub(super) fn medians(runs: &[Vec<Figure>]) -> Vec<Figure> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    let middle = |i: usize| {
+        let mut values: Vec<f64> = runs.iter().filter_map(|run| run[i].value).collect();
+        (!values.is_empty()).then(|| median(&mut values))
+    };
+    first.iter().enumerate().map(|(i, figure)| Figure { value: middle(i), ..figure.clone() }).collect()
+}
+
+/// The median over the repetitions of a figure's ratio within each, for what is measured.
+pub(super) fn ratios(over: &[Vec<Figure>], under: &[Vec<Figure>]) -> Vec<Option<f64>> {
+    let Some(first) = over.first() else { return Vec::new() };
+    let ratio = |(i, figure): (usize, &Figure)| {
+        if !matches!(figure.kind, Kind::Rate | Kind::Time) {
+            return None;
+        }
+        let pairs = over.iter().zip(under).filter_map(|(a, b)| a[i].value.zip(b[i].value));
+        let mut values: Vec<f64> = pairs.filter(|(_, b)| *b > 0.0).map(|(a, b)| a / b).collect();
+        (!values.is_empty()).then(|| median(&mut values))
+    };
+    first.iter().enumerate().map(ratio).collect()
+}
+
+/// Figures as an object; counts are whole.
+pub(super) fn object(figures: &[Figure]) -> Map<String, Value> {
+    let value = |figure: &Figure| match (figure.kind, figure.value) {
+        (_, None) => Value::Null,
+        (Kind::Count, Some(n)) if n.fract() == 0.0 => Value::from(n as u64),
+        (_, Some(n)) => Value::from(n),
+    };
+    figures.iter().map(|figure| (figure.key.clone(), value(figure))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer::Chunk;
+    use super::super::failure::Failure;
+    use super::*;
+
+    #[test]
+    fn percentiles_are_numpys() {
+        let sorted = [1.0, 2.0, 4.0, 8.0];
+        // numpy.percentile([1, 2, 4, 8], [0, 25, 50, 90, 99, 100])
+        let expected = [(0.0, 1.0), (25.0, 1.75), (50.0, 3.0), (90.0, 6.8), (99.0, 7.88), (100.0, 8.0)];
+        for (p, value) in expected {
+            let found = percentile(&sorted, p).expect("values");
+            assert!((found - value).abs() < 1e-12, "{p}: {found}");
+        }
+        assert_eq!((percentile(&[], 50.0), percentile(&[3.0], 99.0)), (None, Some(3.0)));
+    }
+
+    fn outcome(sent_s: f64, end_s: f64, result: Result<Answer, Failure>) -> Outcome {
+        Outcome { prompt: 0, sent_s, end_s, result }
+    }
+
+    fn answer(first_s: f64, finish_s: f64, tokens: u64) -> Answer {
+        let chunk = |at_s| Chunk { at_s, tokens: None };
+        Answer {
+            chunks: vec![chunk(first_s), chunk(finish_s)],
+            finish_s,
+            end_s: finish_s,
+            prompt_tokens: Some(10),
+            completion_tokens: tokens,
+            drafted: Some(8),
+            accepted: Some(6),
+            ..Answer::default()
+        }
+    }
+
+    fn value(figures: &[Figure], key: &str) -> Option<f64> {
+        figures.iter().find(|figure| figure.key == key).unwrap_or_else(|| panic!("{key}")).value
+    }
+
+    #[test]
+    fn figures_are_those_of_the_requests_that_succeeded() {
+        let outcomes = vec![
+            outcome(0.0, 1.0, Ok(answer(0.5, 1.0, 6))),
+            outcome(1.0, 3.0, Ok(answer(1.5, 2.0, 2))),
+            outcome(2.0, 2.5, Err(Failure::NoUsage)),
+        ];
+        let all = figures(&Run { outcomes, duration_s: 4.0 });
+        let of = |key: &str| value(&all, key);
+        assert_eq!((of("completed"), of("failed"), of("max_concurrent_requests")), (Some(2.0), Some(1.0), Some(2.0)));
+        assert_eq!(
+            (of("total_input_tokens"), of("total_output_tokens"), of("cached_tokens")),
+            (Some(20.0), Some(8.0), None)
+        );
+        assert_eq!(
+            (of("request_throughput"), of("output_throughput"), of("total_token_throughput")),
+            (Some(0.5), Some(2.0), Some(7.0))
+        );
+        assert_eq!((of("mean_ttft_ms"), of("p90_ttft_ms")), (Some(1000.0), Some(1400.0)));
+        assert_eq!(
+            (of("median_tpot_ms"), of("mean_itl_ms"), of("mean_e2el_ms")),
+            (Some(300.0), Some(500.0), Some(1500.0))
+        );
+        assert_eq!((of("tokens_per_chunk"), of("acceptance")), (Some(2.0), Some(0.75)));
+    }
+
+    #[test]
+    fn nothing_is_invented_where_all_failed() {
+        let all = figures(&Run { outcomes: vec![outcome(0.0, 1.0, Err(Failure::NoUsage))], duration_s: 1.0 });
+        for key in
+            ["request_throughput", "output_throughput", "mean_ttft_ms", "p99_itl_ms", "acceptance", "tokens_per_chunk"]
+        {
+            assert_eq!(value(&all, key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn medians_and_ratios_are_of_the_runs() {
+        let run = |rate: f64, count: f64| {
+            let figure = |key: &str, kind, value| Figure {
+                key: key.to_owned(),
+                label: key.to_owned(),
+                kind,
+                value: Some(value),
+            };
+            vec![figure("output_throughput", Kind::Rate, rate), figure("completed", Kind::Count, count)]
+        };
+        let (auto, off) =
+            ([run(4.0, 1.0), run(9.0, 1.0), run(10.0, 2.0)], [run(2.0, 1.0), run(3.0, 1.0), run(10.0, 1.0)]);
+        assert_eq!(value(&medians(&auto), "output_throughput"), Some(9.0));
+        assert_eq!(ratios(&auto, &off), [Some(2.0), None]);
+        assert_eq!(Value::from(object(&auto[2])), serde_json::json!({"output_throughput": 10.0, "completed": 2}));
+    }
+}
