@@ -2,6 +2,7 @@
 
 mod bench_serve;
 mod doctor;
+mod held;
 pub(crate) mod layer_skip;
 pub(crate) mod parse;
 mod serve;
@@ -15,6 +16,7 @@ use selfspec_engine::{DraftLen, DraftSetup, EngineOptions, ExitHeadSource, Isa, 
 
 pub(crate) use bench_serve::{BenchServeArgs, Endpoint, ServedSpeculation, TargetArgs};
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
+pub(crate) use held::HeldArgs;
 pub(crate) use serve::ServeArgs;
 
 const SAMPLING: &str = "Sampling (changes the output)";
@@ -185,6 +187,8 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "SELFSPEC_STOP", value_name = "TEXT", hide_env = true)]
     #[arg(value_parser = parse::not_empty)]
     pub(crate) stop: Vec<String>,
+    #[command(flatten)]
+    pub(crate) held: HeldArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]

@@ -12,6 +12,7 @@ mod command_line;
 mod completions;
 mod doctor;
 mod failure;
+mod held;
 mod ls;
 mod model;
 mod out_path;

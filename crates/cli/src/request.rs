@@ -7,6 +7,7 @@ use selfspec_engine::{
 
 use crate::args::{RunArgs, SamplingArgs, Spec, SpeculationArgs};
 use crate::failure::usage;
+use crate::held;
 use crate::output::Ui;
 
 /// Rounds that a trace keeps: as many as the longest generation has.
@@ -112,6 +113,7 @@ pub(crate) fn template(args: &RunArgs, engine: &Engine) -> anyhow::Result<Reques
         (request.speculation.drafter, request.speculation.auto_plan) = (tuned.drafter, tuned.auto_plan);
     }
     request.stop = args.stop.clone();
+    held::apply(&args.held, engine, &mut request)?;
     Ok(request)
 }
 

@@ -204,3 +204,50 @@ fn a_reader_that_leaves_ends_it_quietly() {
         assert!(!stderr.contains("panicked") && !stderr.contains("error"), "{stderr}");
     }
 }
+
+#[test]
+fn the_text_can_be_held_to_a_structure_with_and_without_drafts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let schema = r#"{"type": "object", "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 22, 333]}}, "required": ["ok", "n"], "additionalProperties": false}"#;
+    let (schema, lark) = (write("schema.json", schema), write("grammar.lark", "start: \"yes\" | \"no\"\n"));
+    for held in
+        [["--json-schema", &schema], ["--regex", "(ab|c){3,9}-"], ["--lark", &lark], ["--json-schema", "object"]]
+    {
+        for sampling in [&["--temp", "0"][..], &["--temp", "1", "--seed", "3"]] {
+            let base = [&["-p", "one two", "-n", "200", "--json"][..], sampling, &held].concat();
+            let plain = run(&[&base[..], &["--spec", "off"]].concat()).json();
+            let drafted = run(&base).json();
+            assert_eq!(drafted["text"], plain["text"], "{held:?}");
+            let text = plain["text"].as_str().expect("a text");
+            if plain["finish_reason"] == "stop" {
+                match held[0] {
+                    "--json-schema" => assert!(serde_json::from_str::<serde_json::Value>(text).is_ok(), "{text}"),
+                    "--lark" => assert!(["yes", "no"].contains(&text), "{text}"),
+                    _ => assert!(text.ends_with('-') && text.len() >= 4, "{text}"),
+                }
+            } else {
+                assert_eq!(held, ["--json-schema", "object"], "only this one may go on for ever: {text}");
+            }
+        }
+    }
+    let expected = run(GREEDY);
+    let prediction = write("prediction.txt", &String::from_utf8_lossy(expected.stdout.as_bytes()));
+    assert_eq!(run(&[GREEDY, &["--prediction", &prediction]].concat()).stdout, expected.stdout);
+
+    let tiny = model("tiny.gguf");
+    let refused = |args: &[&str], code: i32, words: &str| {
+        let ran = ran(&[&["run", &tiny, "-p", "a"], args].concat());
+        assert!(ran.code == Some(code) && ran.stderr.contains(words), "{args:?}: {:?} {}", ran.code, ran.stderr);
+    };
+    refused(&["--json-schema", "/no/such"], 1, "--json-schema /no/such");
+    refused(&["--json-schema", &lark], 1, "not JSON");
+    refused(&["--regex", "("], 1, "--regex (: grammar: ");
+    refused(&["--lark", &schema], 1, "grammar: ");
+    refused(&["--regex", "a", "--lark", &lark], 2, "cannot be used with");
+    refused(&["--prediction", "/no/such"], 1, "--prediction /no/such");
+}
