@@ -195,6 +195,7 @@ function verdict(run, other) {
   }
   const [auto, off] = run.speculation === "auto" ? [run, other] : [other, run];
   const factor = auto.timings.predicted_per_second / off.timings.predicted_per_second;
-  const speed = factor > 0 && Number.isFinite(factor) ? ` Measured here: ${round(factor, 2)} times as fast with speculation.` : "";
+  const measured = ` Over ${auto.timings.predicted_n} tokens: ${round(factor, 2)} times as fast with speculation.`;
+  const speed = factor > 0 && Number.isFinite(factor) ? measured : "";
   return (run.text === other.text ? "Same text, character for character." : "The texts differ.") + speed;
 }

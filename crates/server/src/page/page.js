@@ -8,7 +8,11 @@ const [input, turnsNode, composer] = ["input", "turns", "composer"].map($);
 
 let turns = []; // { user, run, answer, body, seed }
 let running; // the AbortController of the run under way
-const totals = { auto: { tokens: 0, steps: 0, ms: 0 }, off: { tokens: 0, steps: 0, ms: 0 } };
+let totals = nothing(); // what the runs of this conversation took, by speculation
+
+function nothing() {
+  return { auto: { tokens: 0, steps: 0, ms: 0 }, off: { tokens: 0, steps: 0, ms: 0 } };
+}
 
 // -- Asking
 
@@ -113,6 +117,7 @@ async function compare(turn) {
 /** Follows a request to its end, `seen` its tokens; gives what went wrong. */
 async function go(run, body, seen) {
   const controller = new AbortController();
+  const conversation = totals;
   begin(controller);
   let failure;
   try {
@@ -124,7 +129,7 @@ async function go(run, body, seen) {
     run.finish = controller.signal.aborted ? "stopped" : "failed";
     failure = controller.signal.aborted ? undefined : error instanceof Failure ? error : new Failure(0, `${error}`);
   }
-  count(run);
+  count(run, conversation);
   end(controller);
   return failure;
 }
@@ -159,9 +164,7 @@ function startAnew() {
   turns = [];
   turnsNode.replaceChildren();
   $("welcome").hidden = false;
-  for (const kind of ["auto", "off"]) {
-    totals[kind] = { tokens: 0, steps: 0, ms: 0 };
-  }
+  totals = nothing();
   showTotals();
   gauges(new Run("auto"));
   say("New conversation");
@@ -178,10 +181,10 @@ function gauges(run) {
   }
 }
 
-/** Adds a run to what its kind took; the first token's time is the prompt's. */
-function count(run) {
+/** Adds a run to its conversation's figures; the first token's time is the prompt's. */
+function count(run, conversation) {
   if (run.timings) {
-    const total = totals[run.speculation];
+    const total = conversation[run.speculation];
     total.tokens += run.timings.predicted_n;
     total.steps += run.timings.predicted_n - 1;
     total.ms += run.timings.predicted_ms;
