@@ -7,8 +7,8 @@ use async_openai::Client;
 use async_openai::config::OpenAIConfig;
 use async_openai::types::chat::{
     ChatCompletionMessageToolCalls, ChatCompletionRequestUserMessage, ChatCompletionStreamOptions, ChatCompletionTool,
-    ChatCompletionTools, CreateChatCompletionRequest, CreateChatCompletionRequestArgs, FunctionObject, ResponseFormat,
-    ResponseFormatJsonSchema, ToolChoiceOptions,
+    ChatCompletionToolChoiceOption, ChatCompletionTools, CreateChatCompletionRequest, CreateChatCompletionRequestArgs,
+    FunctionObject, ResponseFormat, ResponseFormatJsonSchema, ToolChoiceOptions,
 };
 use async_openai::types::completions::CreateCompletionRequestArgs;
 use futures_util::StreamExt;
@@ -43,7 +43,7 @@ async fn chat(server: &Server) -> Checked {
 async fn chat_stream(server: &Server) -> Checked {
     let whole = text(server, usual(server)?.build()?).await?;
     let options = ChatCompletionStreamOptions { include_usage: Some(true), include_obfuscation: None };
-    let mut stream = server.client.chat().create_stream(usual(server)?.stream_options(options).build()?).await?;
+    let mut stream = server.client.chat().create_stream(usual(server)?.stream(true).stream_options(options).build()?).await?;
     let (mut streamed, mut usage) = (String::new(), None);
     while let Some(chunk) = stream.next().await {
         let chunk = chunk?;
@@ -128,7 +128,7 @@ async fn tools(server: &Server) -> Checked {
     let mut request = usual(server)?;
     request
         .tools(vec![ChatCompletionTools::Function(ChatCompletionTool { function })])
-        .tool_choice(ToolChoiceOptions::Required)
+        .tool_choice(ChatCompletionToolChoiceOption::Mode(ToolChoiceOptions::Required))
         .max_completion_tokens(128_u32);
     let answer = server.client.chat().create(request.build()?).await?;
     let calls = answer.choices.into_iter().next().and_then(|choice| choice.message.tool_calls).unwrap_or_default();
