@@ -3,6 +3,7 @@
 use selfspec_engine::{Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
 use serde_json::{Map, Value, json};
 
+use crate::calls::{Speech, message};
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::request::Asked;
@@ -93,12 +94,12 @@ pub(crate) async fn whole(head: &Head, engine: &Engine, mut events: Events, aske
         let finish = finish_word(choice.summary.finish_reason);
         let logprobs = asked.logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens));
         let mut object = match head.kind {
-            Kind::Chat => json!({
-                "index": index,
-                "message": { "role": "assistant", "content": choice.summary.text, "refusal": null },
-                "logprobs": logprobs,
-                "finish_reason": finish,
-            }),
+            Kind::Chat => {
+                let mut speech = Speech::new(asked.calling.as_ref(), &head.id, index);
+                let message = message(&mut speech, &choice.summary.text);
+                let finish = speech.finish_word(finish);
+                json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": finish })
+            }
             Kind::Completion => {
                 json!({ "index": index, "text": choice.summary.text, "logprobs": logprobs, "finish_reason": finish })
             }

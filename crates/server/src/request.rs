@@ -4,6 +4,7 @@ use selfspec_engine::{Prompt, Request, SamplingParams, SpeculationParams, TokenI
 use serde_json::Value;
 
 use crate::app::App;
+use crate::calls::Calling;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::speculation;
@@ -34,10 +35,14 @@ pub(crate) struct Asked {
     pub(crate) tokens: bool,
     /// Whether every chunk of a stream carries timings.
     pub(crate) timings: bool,
+    /// How calls stand in the answer, if it may hold some.
+    pub(crate) calling: Option<Calling>,
+    /// Control tokens that are spelled out in the text.
+    pub(crate) spelled: Vec<TokenId>,
 }
 
 impl Asked {
-    /// Takes the common fields. The log-probabilities are the caller's to set.
+    /// Takes the common fields. The log-probabilities and the calls are the caller's to set.
     pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Self, ApiError> {
         let engine = app.engine();
         if let Some(model) = fields.string("model")?
@@ -86,6 +91,8 @@ impl Asked {
             logprobs: None,
             tokens: fields.bool("return_tokens")?.unwrap_or(false),
             timings: fields.bool("timings_per_token")?.unwrap_or(false),
+            calling: None,
+            spelled: Vec::new(),
         })
     }
 
@@ -100,6 +107,7 @@ impl Asked {
                 speculation: self.speculation.clone(),
                 stop: self.stop.clone(),
                 ignore_eos: self.ignore_eos,
+                spelled: self.spelled.clone(),
                 logprobs: self.logprobs,
                 ..Request::new(Prompt::Tokens(prompt.to_vec()))
             }

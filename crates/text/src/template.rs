@@ -50,7 +50,14 @@ impl ChatTemplate {
             let (line, what) = jinja::explain(&e);
             TextError::TemplateSyntax { line, what }
         })?;
-        Ok(ChatTemplate { env, bos: bos.to_owned(), eos: eos.to_owned(), source: source.to_owned(), guard: None, tools: OnceLock::new() })
+        Ok(ChatTemplate {
+            env,
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+            source: source.to_owned(),
+            guard: None,
+            tools: OnceLock::new(),
+        })
     }
 
     /// Makes messages that spell one of these tokens keep it as text.

@@ -41,10 +41,10 @@ pub struct ToolCallReader {
     names: Arc<[String]>,
     most: usize,
     state: State,
-    held: String,     // what has not come out
-    object: usize,    // where in it the object under way begins
-    scan: JsonScan,   // of that object
-    keys: Vec<usize>, // of that object, so far, as places in `KEYS`
+    held: String,                   // what has not come out
+    object: usize,                  // where in it the object under way begins
+    scan: JsonScan,                 // of that object
+    keys: Vec<usize>,               // of that object, so far, as places in `KEYS`
     calls: Vec<(FoundCall, usize)>, // in `held`, and where each ends
     list: List,
     fenced: bool,

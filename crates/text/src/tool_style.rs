@@ -26,7 +26,8 @@ impl ToolStyle {
     pub fn of_template(source: &str) -> ToolStyle {
         if source.contains("<tool_call>") {
             ToolStyle::Hermes
-        } else if source.contains("<|python_tag|>") || (source.contains("ipython") && source.contains("\"parameters\"")) {
+        } else if source.contains("<|python_tag|>") || (source.contains("ipython") && source.contains("\"parameters\""))
+        {
             ToolStyle::Llama3
         } else {
             ToolStyle::Json

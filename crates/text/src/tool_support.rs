@@ -35,7 +35,8 @@ impl ToolSupport {
             let prompt = template.render_calls(messages, true, tools, shape);
             prompt.map(|p| p.text().to_owned()).unwrap_or_default()
         };
-        let schema = json!({ "type": "object", "properties": { "a": { "type": "string", "description": "A letter" } } });
+        let schema =
+            json!({ "type": "object", "properties": { "a": { "type": "string", "description": "A letter" } } });
         let function = json!({ "name": FUNCTION, "description": "A function", "parameters": schema });
         let mut with = Map::new();
         with.insert("tools".into(), json!([{ "type": "function", "function": function }]));

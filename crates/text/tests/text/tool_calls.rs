@@ -174,7 +174,8 @@ fn answer() -> impl Strategy<Value = String> {
         Just("{\"name\": \"get_weather\", \"parameters\": {}}".to_owned()),
         Just("{\"name\": \"add\",".to_owned()),
         Just("{\"name\": \"other\", \"arguments\": {}}".to_owned()),
-        prop::sample::select(vec!["[", "]", "{", "}", "; ", ", ", "\n", " ", "<", "\"", "日本"]).prop_map(str::to_owned),
+        prop::sample::select(vec!["[", "]", "{", "}", "; ", ", ", "\n", " ", "<", "\"", "日本"])
+            .prop_map(str::to_owned),
         ".{0,4}",
     ];
     prop::collection::vec(part, 0..10).prop_map(|parts| parts.concat())

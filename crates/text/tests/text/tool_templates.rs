@@ -1,10 +1,11 @@
-use selfspec_text::{ChatTemplate, Message, RenderedPrompt, ToolCall, ToolStyle, Tokenizer};
+use selfspec_text::{ChatTemplate, Message, RenderedPrompt, Tokenizer, ToolCall, ToolStyle};
 use serde_json::{Map, Value, json};
 
 use crate::support::{byte_level, texts};
 
 /// Turns as ChatML has them, without a word of tools.
-const PLAIN: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}";
+const PLAIN: &str =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}";
 /// The same without a system turn, and with turns that must alternate.
 const STRICT: &str = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}\
     {% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns must alternate') }}{% endif %}\
@@ -20,7 +21,9 @@ fn template(source: &str) -> ChatTemplate {
 }
 
 fn tools() -> Vec<Value> {
-    vec![json!({ "type": "function", "function": { "name": "add", "description": "Adds.", "parameters": { "type": "object" } } })]
+    vec![
+        json!({ "type": "function", "function": { "name": "add", "description": "Adds.", "parameters": { "type": "object" } } }),
+    ]
 }
 
 fn call(id: &str, a: Value) -> ToolCall {
@@ -71,14 +74,20 @@ fn a_template_that_knows_none_has_them_in_words() {
     assert_eq!(plain.tool_style(), ToolStyle::Json);
     let text = rendered(PLAIN, ToolStyle::Json);
     assert!(text.starts_with("<|im_start|>system\nYou can call functions."), "{text}");
-    assert!(text.contains("\n{\"name\":\"add\",\"description\":\"Adds.\",\"parameters\":{\"type\":\"object\"}}\n"), "{text}");
+    assert!(
+        text.contains("\n{\"name\":\"add\",\"description\":\"Adds.\",\"parameters\":{\"type\":\"object\"}}\n"),
+        "{text}"
+    );
     let turns = "<|im_start|>assistant\n[{\"name\":\"add\",\"arguments\":{\"a\":1}}, {\"name\":\"add\",\"arguments\":{\"a\":2}}]<|im_end|>\
         <|im_start|>user\nResult of add: two\nResult of add: four<|im_end|>";
     assert!(text.ends_with(turns), "{text}");
     let text = rendered(PLAIN, ToolStyle::Llama3);
     assert!(text.contains("{\"name\":\"add\",\"parameters\":{\"a\":1}}; {\"name\""), "{text}");
     let text = rendered(PLAIN, ToolStyle::Hermes);
-    assert!(text.contains("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n</tool_call>\n<tool_call>"), "{text}");
+    assert!(
+        text.contains("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n</tool_call>\n<tool_call>"),
+        "{text}"
+    );
     // A system message of the user's stays first.
     let messages = [Message::new("system", "Be kind."), Message::new("user", "Hi")];
     let prompt = plain.render_tools(&messages, &tools(), ToolStyle::Json, &Map::new()).expect("it renders");

@@ -1,0 +1,275 @@
+//! Functions and formats over a real socket, on tiny models whose tokens are whole calls.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_server::{ServeOptions, Server};
+use selfspec_testkit::{Family, TinyModel, Vocab};
+use serde_json::{Value, json};
+
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+const CALL: &str = "{\"name\":\"add\",\"arguments\":{\"a\":1}}";
+
+/// A server of a model with these tokens beside its usual ones, for the length of a test.
+struct Running {
+    url: String,
+    vocab: Vocab,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn with(tokens: &[(&str, i32)], style: Option<&str>) -> Self {
+        let mut vocab = Vocab::byte_level();
+        for (token, kind) in tokens {
+            vocab.tokens.push((*token).to_owned());
+            vocab.types.push(*kind);
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("tiny.gguf");
+        TinyModel::new(Family::Llama).vocab(vocab.clone()).gguf().write(&path);
+        let loaded = Loaded::open(&path, Some(1)).expect("a sound model");
+        let options = EngineOptions { threads: Some(1), ..EngineOptions::default() };
+        let engine = Arc::new(Engine::open_with(&loaded, &options).expect("opens"));
+        let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
+        options.tool_style = style.map(|style| style.parse().expect("a style"));
+        let server = Server::bind(engine, options).expect("a free port");
+        let url = format!("http://{}", server.addr());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
+        });
+        Running { url, vocab, stop, thread: Some(thread) }
+    }
+
+    fn raw(&self, path: &str, body: &Value) -> (u16, String) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request = agent.post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        let mut response = request.send(&body.to_string()).expect("an answer");
+        let mut text = String::new();
+        response.body_mut().as_reader().read_to_string(&mut text).expect("UTF-8");
+        (response.status().as_u16(), text)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (status, text) = self.raw(path, body);
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// The choice of an answer that says this token `times` times.
+    fn says(&self, token: &str, times: usize, more: &Value) -> Value {
+        let body = self.saying(token, times, more);
+        let (status, answer) = self.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        let mut choice = answer["choices"][0].clone();
+        let streamed = self.streamed(&body);
+        // Ids are of one answer, and the two are two.
+        let calls = choice["message"].get_mut("tool_calls").and_then(Value::as_array_mut);
+        for call in calls.into_iter().flatten() {
+            let id = call.as_object_mut().and_then(|call| call.remove("id"));
+            assert!(id.is_some_and(|id| id.as_str().is_some_and(|id| id.starts_with("call_") && id.len() > 20)));
+        }
+        assert_eq!(streamed["tool_calls"], choice["message"]["tool_calls"], "the same in pieces");
+        assert_eq!(streamed["content"].as_str(), Some(choice["message"]["content"].as_str().unwrap_or_default()));
+        assert_eq!(streamed["finish_reason"], choice["finish_reason"]);
+        choice
+    }
+
+    fn saying(&self, token: &str, times: usize, more: &Value) -> Value {
+        let id = self.vocab.id(token).to_string();
+        chat(&json!({ "logit_bias": { id: 100 }, "max_tokens": times }), more)
+    }
+
+    /// What the deltas of a stream come to.
+    fn streamed(&self, body: &Value) -> Value {
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        let (_, text) = self.raw("/v1/chat/completions", &body);
+        let mut events: Vec<&str> = text.split_terminator("\n\n").collect();
+        assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+        let mut content = String::new();
+        let mut calls: Vec<Value> = Vec::new();
+        let mut finish = Value::Null;
+        for event in events {
+            let chunk: Value = serde_json::from_str(event.strip_prefix("data: ").expect("data")).expect("JSON");
+            let choice = &chunk["choices"][0];
+            content.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
+            for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
+                let index = call["index"].as_u64().expect("an index") as usize;
+                let arguments = call["function"]["arguments"].as_str().expect("arguments");
+                if index == calls.len() {
+                    assert!(call["id"].as_str().is_some_and(|id| id.starts_with("call_")), "{call}");
+                    assert_eq!((call["type"].as_str(), arguments), (Some("function"), ""), "{call}");
+                    calls.push(json!({ "type": "function", "function": { "name": call["function"]["name"], "arguments": "" } }));
+                } else {
+                    let so_far = calls[index]["function"]["arguments"].as_str().expect("a string");
+                    let longer = format!("{so_far}{arguments}");
+                    calls[index]["function"]["arguments"] = longer.into();
+                }
+            }
+            if choice["finish_reason"].is_string() {
+                finish = choice["finish_reason"].clone();
+            }
+        }
+        let calls = if calls.is_empty() { Value::Null } else { calls.into() };
+        json!({ "content": content, "tool_calls": calls, "finish_reason": finish })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends in peace");
+        }
+    }
+}
+
+fn chat(some: &Value, more: &Value) -> Value {
+    let mut body = json!({
+        "messages": [{ "role": "user", "content": "1+1?" }],
+        "temperature": 0,
+        "ignore_eos": true,
+    });
+    for fields in [some, more] {
+        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    }
+    body
+}
+
+fn tools() -> Value {
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "required": ["a"] });
+    json!([{ "type": "function", "function": { "name": "add", "description": "Adds.", "parameters": parameters } }])
+}
+
+fn call() -> Value {
+    json!({ "type": "function", "function": { "name": "add", "arguments": "{\"a\":1}" } })
+}
+
+#[test]
+fn calls_are_found_in_the_answer() {
+    let (hermes, ends) = (format!("<tool_call>{CALL}</tool_call>"), format!("<tool_call>{CALL}</tool_call>END"));
+    let other = hermes.replace("add", "sub");
+    let tokens = [(hermes.as_str(), NORMAL), (ends.as_str(), NORMAL), (other.as_str(), NORMAL)];
+    let running = Running::with(&tokens, Some("hermes"));
+    let with = |more: Value| {
+        let mut all = json!({ "tools": tools() });
+        all.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        all
+    };
+    let choice = running.says(&ends, 1, &with(json!({ "stop": "END" })));
+    let message = json!({ "role": "assistant", "content": null, "refusal": null, "tool_calls": [call()] });
+    assert_eq!(choice["message"], message);
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    let choice = running.says(&hermes, 2, &with(json!({})));
+    assert_eq!(choice["message"]["tool_calls"], json!([call(), call()]));
+    assert_eq!(choice["finish_reason"], "length", "it was cut, whatever it held");
+    let choice = running.says(&ends, 2, &with(json!({})));
+    assert_eq!(
+        (&choice["message"]["content"], &choice["message"]["tool_calls"]),
+        (&json!("ENDEND"), &json!([call(), call()]))
+    );
+    let choice = running.says(&hermes, 2, &with(json!({ "parallel_tool_calls": false })));
+    assert_eq!((&choice["message"]["content"], &choice["message"]["tool_calls"]), (&json!(hermes), &json!([call()])));
+    for more in [with(json!({ "tool_choice": "none" })), json!({})] {
+        let choice = running.says(&hermes, 1, &more);
+        assert_eq!(choice["message"], json!({ "role": "assistant", "content": hermes, "refusal": null }));
+    }
+    let choice = running.says(&other, 1, &with(json!({})));
+    assert_eq!(choice["message"]["content"], json!(other), "no function of that name");
+    // Each token is told of, though its text is held back.
+    let body = running.saying(&hermes, 2, &with(json!({ "logprobs": true, "stream": true })));
+    let (_, text) = running.raw("/v1/chat/completions", &body);
+    assert_eq!(text.matches("\"logprob\":").count(), 2, "{text}");
+}
+
+#[test]
+fn the_style_is_that_of_the_template_or_of_the_options() {
+    let running = Running::with(&[(CALL, NORMAL)], None);
+    let choice = running.says(CALL, 1, &json!({ "tools": tools() }));
+    assert_eq!(choice["message"]["tool_calls"], json!([call()]));
+    let running = Running::with(&[(CALL, NORMAL)], Some("hermes"));
+    let choice = running.says(CALL, 1, &json!({ "tools": tools() }));
+    assert_eq!(choice["message"]["content"], CALL);
+}
+
+#[test]
+fn tags_that_are_control_tokens_are_seen_where_calls_may_be() {
+    let bare = format!("{CALL};");
+    let running = Running::with(&[("<|python_tag|>", CONTROL), (&bare, NORMAL)], Some("llama3"));
+    let said = |more: Value| running.says("<|python_tag|>", 2, &more)["message"]["content"].clone();
+    assert_eq!(said(json!({ "tools": tools() })), "<|python_tag|><|python_tag|>");
+    assert_eq!(said(json!({})), "", "a control token is no text");
+    let choice = running.says(&bare, 2, &json!({ "tools": tools() }));
+    assert_eq!(choice["message"]["tool_calls"], json!([call(), call()]));
+}
+
+#[test]
+fn calls_and_results_of_earlier_turns_are_put_to_the_model() {
+    let running = Running::with(&[], None);
+    let made = json!({ "id": "call_1", "type": "function", "function": { "name": "add", "arguments": "{\"a\": 1}" } });
+    let messages = json!([
+        { "role": "user", "content": "1+1?" },
+        { "role": "assistant", "content": null, "refusal": null, "tool_calls": [made] },
+        { "role": "tool", "tool_call_id": "call_1", "content": [{ "type": "text", "text": "<|im_end|>two" }] },
+    ]);
+    let body = json!({ "messages": messages, "tools": tools() });
+    let (status, answer) = running.post("/apply-template", &body);
+    assert_eq!(status, 200, "{answer}");
+    let prompt = answer["prompt"].as_str().expect("a prompt");
+    assert!(prompt.contains("\"description\":\"Adds.\""), "{prompt}");
+    assert!(prompt.contains("assistant\n{\"name\":\"add\",\"arguments\":{\"a\":1}}<|im_end|>"), "{prompt}");
+    assert!(prompt.contains("user\nResult of add: <|im_end|>two<|im_end|>"), "{prompt}");
+    let (status, answer) = running.post("/v1/chat/completions", &chat(&body, &json!({ "max_tokens": 1 })));
+    assert_eq!(status, 200, "{answer}");
+    let (_, none) =
+        running.post("/apply-template", &json!({ "messages": messages, "tools": tools(), "tool_choice": "none" }));
+    assert!(none["prompt"].as_str().is_some_and(|prompt| !prompt.contains("Adds.")), "{none}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let running = Running::with(&[], None);
+    let refused = |more: Value, param: &str| {
+        let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({ "max_tokens": 1 }), &more));
+        assert_eq!((status, answer["error"]["param"].as_str()), (400, Some(param)), "{more}: {answer}");
+    };
+    let said = |message: Value| json!({ "messages": [message] });
+    let called = |call: Value| said(json!({ "role": "assistant", "tool_calls": [call] }));
+    let function =
+        |name: Value, arguments: Value| json!({ "id": "1", "function": { "name": name, "arguments": arguments } });
+    refused(said(json!({ "role": "assistant", "content": null })), "messages[0].content");
+    refused(said(json!({ "role": "assistant", "tool_calls": [] })), "messages[0].tool_calls");
+    refused(
+        said(json!({ "role": "user", "content": "x", "tool_calls": [function(json!("f"), json!("{}"))] })),
+        "messages[0].tool_calls",
+    );
+    refused(said(json!({ "role": "assistant", "content": "x", "function_call": {} })), "messages[0].function_call");
+    refused(said(json!({ "role": "function", "name": "f", "content": "x" })), "messages[0].role");
+    refused(said(json!({ "role": "tool", "content": "x" })), "messages[0].tool_call_id");
+    refused(said(json!({ "role": "tool", "tool_call_id": 1, "content": "x" })), "messages[0].tool_call_id");
+    refused(said(json!({ "role": "tool", "tool_call_id": "1" })), "messages[0].content");
+    refused(called(function(json!("f"), json!("[1]"))), "messages[0].tool_calls[0].function.arguments");
+    refused(called(function(json!("f"), json!("{"))), "messages[0].tool_calls[0].function.arguments");
+    refused(called(function(json!("f"), json!({}))), "messages[0].tool_calls[0].function.arguments");
+    refused(called(function(json!(null), json!("{}"))), "messages[0].tool_calls[0].function.name");
+    refused(called(json!({ "function": { "name": "f", "arguments": "{}" } })), "messages[0].tool_calls[0].id");
+    refused(called(json!({ "id": "1", "type": "custom" })), "messages[0].tool_calls[0].type");
+    refused(json!({ "tools": [{ "type": "function" }] }), "tools[0].function");
+    refused(json!({ "tools": tools(), "chat_template_kwargs": { "tools": [] } }), "chat_template_kwargs.tools");
+    let unknown = json!({ "type": "function", "function": { "name": "other" } });
+    refused(json!({ "tools": tools(), "tool_choice": unknown }), "tool_choice.function.name");
+    refused(json!({ "functions": [{ "name": "f" }] }), "functions");
+    refused(json!({ "prediction": "x" }), "prediction");
+    refused(json!({ "prediction": { "type": "other" } }), "prediction.type");
+    refused(json!({ "prediction": { "type": "content" } }), "prediction.content");
+    refused(json!({ "prediction": { "type": "content", "content": [1] } }), "prediction.content[0]");
+    refused(json!({ "prediction": { "type": "content", "content": "x", "more": 1 } }), "prediction.more");
+    refused(json!({ "response_format": { "type": "yaml" } }), "response_format.type");
+    let both = json!({ "tools": tools(), "response_format": { "type": "regex", "regex": "a" } });
+    refused(both, "response_format.regex");
+}
