@@ -1,6 +1,6 @@
 //! From a request's events to the objects that stand in answers and chunks.
 
-use selfspec_engine::{Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
+use selfspec_engine::{DrafterKind, DrafterStats, Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
 use serde_json::{Map, Value, json};
 
 use crate::calls::{Speech, message};
@@ -122,11 +122,18 @@ pub(crate) fn usage(summaries: &[&Summary]) -> Value {
     let prompt = summaries.first().map_or(0, |s| s.prompt_tokens);
     let cached = summaries.first().map_or(0, |s| s.cached_tokens);
     let completion: usize = summaries.iter().map(|s| s.completion_tokens).sum();
+    let predicted = |count: fn(&DrafterStats) -> u64| -> u64 {
+        summaries.iter().map(|s| count(s.stats.drafter(DrafterKind::Prediction))).sum()
+    };
     json!({
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": { "cached_tokens": cached },
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": predicted(|drafts| drafts.accepted),
+            "rejected_prediction_tokens": predicted(|drafts| drafts.drafted - drafts.accepted),
+        },
     })
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     let conversation = Conversation::read(&mut fields)?;
     let tools = Tools::read(&mut fields)?;
     let format = Format::read(&mut fields)?;
-    let _prediction = prediction::read(&mut fields, &app)?;
+    let prediction = prediction::read(&mut fields, &app)?;
     let mut asked = Asked::read(&mut fields, &app)?;
     let wanted = fields.bool("logprobs")?.unwrap_or(false);
     asked.logprobs = match fields.whole("top_logprobs", 0, MOST_TOP)? {
@@ -45,7 +45,8 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     }
     let tokenizer = app.engine().tokenizer().map(|tokenizer| &**tokenizer);
     let constraint = Constraint::of(&format, &tools, app.tool_style(), tokenizer)?;
-    grammar_of(&app, constraint).await?;
+    asked.grammar = grammar_of(&app, constraint).await?;
+    asked.prediction = prediction;
     app.answer(Kind::Chat, asked, &prompt).await
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     fields.finish();
     let tokenizer = app.engine().tokenizer().map(|tokenizer| &**tokenizer);
     let constraint = Constraint::of(&format, &Tools::default(), app.tool_style(), tokenizer)?;
-    grammar_of(&app, constraint).await?;
+    asked.grammar = grammar_of(&app, constraint).await?;
     app.answer(Kind::Completion, asked, &prompt).await
 }
 

@@ -3,22 +3,13 @@
 //! Calls that must be made are written by a grammar in the model's own style: the tags, a function's name, and arguments by its schema.
 //! Calls that may be made are free, and so is text, unless a format holds for it: then an answer is of that format, or calls.
 
-use selfspec_engine::{TokenKind, Tokenizer, ToolStyle};
+use selfspec_engine::{EngineError, Grammar, GrammarSource, TokenKind, Tokenizer, ToolStyle};
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::format::Format;
 use crate::tools::{Tool, Tools};
-
-/// What a grammar is made of.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum GrammarSource {
-    JsonSchema(Value),
-    JsonObject,
-    Regex(String),
-    Lark(String),
-}
 
 /// A grammar's source, and the field to name when it is none.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,11 +112,14 @@ fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Compiles a grammar.
-#[allow(clippy::unused_async, reason = "compiling is work for another thread")]
-pub(crate) async fn grammar_of(_app: &App, constraint: Option<Constraint>) -> Result<(), ApiError> {
-    match constraint {
-        None => Ok(()),
-        Some(constraint) => Err(ApiError::field(constraint.param, "this server does not support it")),
+/// Compiles what a request is held to, on a thread that may block.
+pub(crate) async fn grammar_of(app: &App, constraint: Option<Constraint>) -> Result<Option<Grammar>, ApiError> {
+    let Some(Constraint { source, param }) = constraint else { return Ok(None) };
+    let engine = app.engine().clone();
+    let compiled = tokio::task::spawn_blocking(move || engine.grammar(&source)).await;
+    match compiled.map_err(|_| ApiError::internal("the compiler of grammars ended"))? {
+        Ok(grammar) => Ok(Some(grammar)),
+        Err(EngineError::Text(error)) => Err(ApiError::field(param, error.to_string())),
+        Err(error) => Err(error.into()),
     }
 }

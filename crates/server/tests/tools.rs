@@ -273,3 +273,203 @@ fn what_is_wrong_is_named() {
     let both = json!({ "tools": tools(), "response_format": { "type": "regex", "regex": "a" } });
     refused(both, "response_format.regex");
 }
+
+/// Two functions whose arguments are soon written.
+fn small_tools() -> Value {
+    let parameters = json!({
+        "type": "object",
+        "properties": { "on": { "type": "boolean" }, "step": { "$ref": "#/$defs/step" } },
+        "required": ["on", "step"],
+        "additionalProperties": false,
+        "$defs": { "step": { "enum": [1, 2, "</tool_call>"] } },
+    });
+    json!([
+        { "type": "function", "function": { "name": "turn", "parameters": parameters } },
+        { "type": "function", "function": { "name": "wait" } },
+    ])
+}
+
+/// A call by [`small_tools`]; its name.
+fn checked(call: &Value) -> String {
+    let function = &call["function"];
+    let arguments: Value = serde_json::from_str(function["arguments"].as_str().expect("a string")).expect("JSON");
+    match function["name"].as_str() {
+        Some("turn") => {
+            assert_eq!(arguments.as_object().map(serde_json::Map::len), Some(2), "{arguments}");
+            assert!(arguments["on"].is_boolean(), "{arguments}");
+            assert!([json!(1), json!(2), json!("</tool_call>")].contains(&arguments["step"]), "{arguments}");
+        }
+        _ => assert_eq!((function["name"].as_str(), arguments), (Some("wait"), json!({}))),
+    }
+    function["name"].as_str().expect("a name").to_owned()
+}
+
+#[test]
+fn calls_that_must_be_made_are_made() {
+    let named = |name: &str| json!({ "type": "function", "function": { "name": name } });
+    for (style, tags) in [("hermes", true), ("hermes", false), ("llama3", true), ("json", false)] {
+        let tokens: &[(&str, i32)] = match (style, tags) {
+            ("hermes", true) => &[("<tool_call>", CONTROL), ("</tool_call>", CONTROL)],
+            ("llama3", true) => &[("<|python_tag|>", CONTROL)],
+            _ => &[],
+        };
+        let running = Running::with(tokens, Some(style));
+        let mut names = Vec::new();
+        for (i, choice) in [named("turn"), named("wait"), json!("required"), json!("required")].into_iter().enumerate()
+        {
+            let more = json!({
+                "tools": small_tools(), "tool_choice": choice, "ignore_eos": false, "max_tokens": 300,
+                "temperature": 1, "seed": i, "response_format": { "type": "json_object" },
+            });
+            let body = chat(&json!({}), &more);
+            let (status, answer) = running.post("/v1/chat/completions", &body);
+            assert_eq!(status, 200, "{answer}");
+            let choice = &answer["choices"][0];
+            assert_eq!(choice["finish_reason"], "tool_calls", "{style}: {choice}");
+            assert_eq!(
+                (choice["message"]["content"].as_str(), choice["message"]["tool_calls"].as_array().map(Vec::len)),
+                (None, Some(1))
+            );
+            names.push(checked(&choice["message"]["tool_calls"][0]));
+            let streamed = running.streamed(&body);
+            assert_eq!(streamed["finish_reason"], "tool_calls");
+            assert_eq!(streamed["content"], "");
+            assert_eq!(streamed["tool_calls"][0]["function"], choice["message"]["tool_calls"][0]["function"]);
+        }
+        assert_eq!(names[..2], ["turn", "wait"], "{style}");
+    }
+}
+
+#[test]
+fn several_calls_may_be_forced() {
+    for style in ["hermes", "llama3", "json"] {
+        let running = Running::with(&[], Some(style));
+        let mut most = 0;
+        for seed in 0..12 {
+            let more = json!({
+                "tools": small_tools(), "tool_choice": "required", "parallel_tool_calls": true, "ignore_eos": false,
+                "max_tokens": 400, "temperature": 1, "seed": seed,
+            });
+            let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({}), &more));
+            assert_eq!(status, 200, "{answer}");
+            let choice = &answer["choices"][0];
+            if choice["finish_reason"] == "length" {
+                continue; // it would have gone on
+            }
+            assert!(choice["message"]["content"].is_null(), "{choice}");
+            let calls = choice["message"]["tool_calls"].as_array().expect("calls");
+            most = most.max(calls.len());
+            calls.iter().for_each(|call| drop(checked(call)));
+        }
+        assert!(most > 1, "{style}: no answer had several calls");
+    }
+}
+
+#[test]
+fn text_keeps_to_its_format() {
+    let running = Running::with(&[], None);
+    let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "name": "answer", "strict": true, "schema": schema } });
+    let is_answer = |text: &str| {
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        assert!(value.as_object().is_some_and(|map| map.len() == 1 && map["ok"].is_boolean()), "{text}");
+    };
+    let ask = |path: &str, format: &Value, more: &Value| {
+        let mut body = chat(
+            &json!({ "response_format": format, "ignore_eos": false, "max_tokens": 100, "temperature": 1, "seed": 3 }),
+            more,
+        );
+        if path == "/v1/completions" {
+            body["prompt"] = json!("1+1?");
+        }
+        let (status, answer) = running.post(path, &body);
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+        let choice = &answer["choices"][0];
+        choice["text"].as_str().or_else(|| choice["message"]["content"].as_str()).expect("text").to_owned()
+    };
+    for path in ["/v1/chat/completions", "/v1/completions"] {
+        is_answer(&ask(path, &format, &json!({})));
+        let yes = ask(path, &json!({ "type": "regex", "regex": "(yes|no){2}" }), &json!({}));
+        assert!(["yesyes", "yesno", "noyes", "nono"].contains(&yes.as_str()), "{yes}");
+        let lark = ask(path, &json!({ "type": "lark", "lark": "start: \"a\" b\nb: \"1\" | \"2\"" }), &json!({}));
+        assert!(["a1", "a2"].contains(&lark.as_str()), "{lark}");
+    }
+    // Functions that may be called leave the format to the text.
+    let more = json!({ "tools": small_tools(), "logit_bias": { "123": 0 } });
+    let mut body =
+        chat(&json!({ "response_format": format, "ignore_eos": false, "max_tokens": 300, "temperature": 1 }), &more);
+    let (mut texts, mut calls) = (0, 0);
+    for seed in 0..40 {
+        body["seed"] = json!(seed);
+        let (status, answer) = running.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        let message = &answer["choices"][0]["message"];
+        match (message["content"].as_str(), message["tool_calls"].as_array()) {
+            (Some(text), None) => {
+                is_answer(text);
+                texts += 1;
+            }
+            (None, Some(made)) => {
+                made.iter().for_each(|call| drop(checked(call)));
+                calls += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(texts > 0 && calls > 0, "{texts} texts, {calls} calls");
+}
+
+#[test]
+fn a_format_that_is_none_is_refused_by_name() {
+    let running = Running::with(&[], None);
+    let refused = |more: Value, param: &str| {
+        for path in ["/v1/chat/completions", "/v1/completions"] {
+            let mut body = chat(&json!({ "max_tokens": 1, "ignore_eos": false }), &more);
+            if path == "/v1/completions" {
+                body["prompt"] = json!("x");
+            }
+            let (status, answer) = running.post(path, &body);
+            assert_eq!((status, answer["error"]["param"].as_str()), (400, Some(param)), "{more}: {answer}");
+        }
+    };
+    let schema = |schema: Value| json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "a", "schema": schema } } });
+    refused(schema(json!({ "type": "unheard of" })), "response_format.json_schema.schema");
+    refused(schema(json!({ "$ref": "#/$defs/missing" })), "response_format.json_schema.schema");
+    refused(schema(json!(false)), "response_format.json_schema.schema");
+    refused(json!({ "response_format": { "type": "regex", "regex": "(" } }), "response_format.regex");
+    refused(json!({ "response_format": { "type": "lark", "lark": "start: missing" } }), "response_format.lark");
+    let format = json!({ "type": "json_object" });
+    refused(json!({ "response_format": format, "ignore_eos": true }), "ignore_eos");
+    let bad = json!([{ "type": "function", "function": { "name": "f", "parameters": { "properties": { "a": { "type": 3 } } } } }]);
+    let (status, answer) = running.post(
+        "/v1/chat/completions",
+        &chat(&json!({ "ignore_eos": false }), &json!({ "tools": bad, "tool_choice": "required" })),
+    );
+    assert_eq!((status, answer["error"]["param"].as_str()), (400, Some("tools")), "{answer}");
+}
+
+#[test]
+fn a_prediction_changes_the_speed_and_nothing_else() {
+    let running = Running::with(&[], None);
+    let body = |more: &Value| {
+        let drafter = json!({ "drafter": "prompt-lookup", "draft_len": 4 });
+        chat(&json!({ "max_tokens": 40, "speculation": drafter }), more)
+    };
+    let (_, without) = running.post("/v1/chat/completions", &body(&json!({})));
+    let text = &without["choices"][0]["message"]["content"];
+    let details =
+        |answer: &Value, which: &str| answer["usage"]["completion_tokens_details"][which].as_u64().expect("a number");
+    assert_eq!(details(&without, "accepted_prediction_tokens"), 0);
+    for content in [json!(text), json!([{ "type": "text", "text": text }])] {
+        let more = json!({ "prediction": { "type": "content", "content": content } });
+        let (status, with) = running.post("/v1/chat/completions", &body(&more));
+        assert_eq!(status, 200, "{with}");
+        assert_eq!(with["choices"][0]["message"]["content"], *text);
+        assert!(
+            details(&with, "accepted_prediction_tokens") + details(&with, "rejected_prediction_tokens") > 0,
+            "{with}"
+        );
+    }
+}
