@@ -50,7 +50,7 @@ impl Constraint {
                 return Err(ApiError::field(format.param(), why));
             }
         };
-        let source = format!("start: calls | content\ncontent: %json {schema}\n{}", calls());
+        let source = format!("start: calls | content\ncontent: %json {}\n{}", one_line(schema), calls());
         Ok(Some(Constraint { source: GrammarSource::Lark(source), param: format.param() }))
     }
 }
@@ -81,18 +81,23 @@ fn calls(tools: &Tools, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> Stri
     rules
 }
 
-/// The schema of a call's arguments: an object in any case, written as Python does, with which models are trained.
+/// The schema of a call's arguments: an object in any case.
 fn arguments(tool: &Tool) -> Value {
     let mut schema = tool.parameters.clone();
     let says = ["type", "$ref", "anyOf", "oneOf", "allOf"].iter().any(|key| schema.contains_key(*key));
     if !says {
         schema.insert("type".to_owned(), "object".into());
     }
-    if !schema.contains_key("x-guidance") {
+    one_line(schema.into())
+}
+
+/// The schema, of values that are written as [`GrammarSource::JsonSchema`] has them unless it says otherwise.
+fn one_line(mut schema: Value) -> Value {
+    if let Value::Object(map) = &mut schema {
         let style = json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " });
-        schema.insert("x-guidance".to_owned(), style);
+        map.entry("x-guidance").or_insert(style);
     }
-    schema.into()
+    schema
 }
 
 /// A tag in a rule: a token where the vocabulary has it as a control token, else its letters.

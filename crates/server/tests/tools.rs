@@ -1,27 +1,26 @@
 //! Functions and formats over a real socket, on tiny models whose tokens are whole calls.
 
-use std::io::Read;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod support;
 
-use selfspec_engine::{Engine, EngineOptions, Loaded};
-use selfspec_server::{ServeOptions, Server};
-use selfspec_testkit::{Family, TinyModel, Vocab};
+use std::sync::Arc;
+
+use selfspec_engine::{Engine, Loaded};
+use selfspec_testkit::{Dims, Family, TinyModel, Vocab};
 use serde_json::{Value, json};
+use support::Running;
 
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const CALL: &str = "{\"name\":\"add\",\"arguments\":{\"a\":1}}";
 
-/// A server of a model with these tokens beside its usual ones, for the length of a test.
-struct Running {
-    url: String,
+/// A server of a model with some tokens of its own.
+struct Talking {
+    server: Running,
     vocab: Vocab,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Running {
+impl Talking {
+    /// With these tokens beside the usual ones.
     fn with(tokens: &[(&str, i32)], style: Option<&str>) -> Self {
         let mut vocab = Vocab::byte_level();
         for (token, kind) in tokens {
@@ -30,34 +29,23 @@ impl Running {
         }
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("tiny.gguf");
-        TinyModel::new(Family::Llama).vocab(vocab.clone()).gguf().write(&path);
+        let model = TinyModel::new(Family::Llama).vocab(vocab.clone());
+        let dims = Dims { context: 4096, ..model.dims() };
+        model.with_dims(dims).gguf().write(&path);
         let loaded = Loaded::open(&path, Some(1)).expect("a sound model");
-        let options = EngineOptions { threads: Some(1), ..EngineOptions::default() };
-        let engine = Arc::new(Engine::open_with(&loaded, &options).expect("opens"));
-        let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
-        options.tool_style = style.map(|style| style.parse().expect("a style"));
-        let server = Server::bind(engine, options).expect("a free port");
-        let url = format!("http://{}", server.addr());
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
+        let engine = Arc::new(Engine::open_with(&loaded, &Running::engine()).expect("opens"));
+        let server = Running::of(engine, |options| {
+            options.tool_style = style.map(|style| style.parse().expect("a style"));
         });
-        Running { url, vocab, stop, thread: Some(thread) }
+        Talking { server, vocab }
     }
 
     fn raw(&self, path: &str, body: &Value) -> (u16, String) {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let request = agent.post(format!("{}{path}", self.url)).header("content-type", "application/json");
-        let mut response = request.send(&body.to_string()).expect("an answer");
-        let mut text = String::new();
-        response.body_mut().as_reader().read_to_string(&mut text).expect("UTF-8");
-        (response.status().as_u16(), text)
+        self.server.raw(path, &body.to_string(), &[])
     }
 
     fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let (status, text) = self.raw(path, body);
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        self.server.post(path, body)
     }
 
     /// The choice of an answer that says this token `times` times.
@@ -120,15 +108,6 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends in peace");
-        }
-    }
-}
-
 fn chat(some: &Value, more: &Value) -> Value {
     let mut body = json!({
         "messages": [{ "role": "user", "content": "1+1?" }],
@@ -155,7 +134,7 @@ fn calls_are_found_in_the_answer() {
     let (hermes, ends) = (format!("<tool_call>{CALL}</tool_call>"), format!("<tool_call>{CALL}</tool_call>END"));
     let other = hermes.replace("add", "sub");
     let tokens = [(hermes.as_str(), NORMAL), (ends.as_str(), NORMAL), (other.as_str(), NORMAL)];
-    let running = Running::with(&tokens, Some("hermes"));
+    let running = Talking::with(&tokens, Some("hermes"));
     let with = |more: Value| {
         let mut all = json!({ "tools": tools() });
         all.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -189,10 +168,10 @@ fn calls_are_found_in_the_answer() {
 
 #[test]
 fn the_style_is_that_of_the_template_or_of_the_options() {
-    let running = Running::with(&[(CALL, NORMAL)], None);
+    let running = Talking::with(&[(CALL, NORMAL)], None);
     let choice = running.says(CALL, 1, &json!({ "tools": tools() }));
     assert_eq!(choice["message"]["tool_calls"], json!([call()]));
-    let running = Running::with(&[(CALL, NORMAL)], Some("hermes"));
+    let running = Talking::with(&[(CALL, NORMAL)], Some("hermes"));
     let choice = running.says(CALL, 1, &json!({ "tools": tools() }));
     assert_eq!(choice["message"]["content"], CALL);
 }
@@ -200,7 +179,7 @@ fn the_style_is_that_of_the_template_or_of_the_options() {
 #[test]
 fn tags_that_are_control_tokens_are_seen_where_calls_may_be() {
     let bare = format!("{CALL};");
-    let running = Running::with(&[("<|python_tag|>", CONTROL), (&bare, NORMAL)], Some("llama3"));
+    let running = Talking::with(&[("<|python_tag|>", CONTROL), (&bare, NORMAL)], Some("llama3"));
     let said = |more: Value| running.says("<|python_tag|>", 2, &more)["message"]["content"].clone();
     assert_eq!(said(json!({ "tools": tools() })), "<|python_tag|><|python_tag|>");
     assert_eq!(said(json!({})), "", "a control token is no text");
@@ -210,7 +189,7 @@ fn tags_that_are_control_tokens_are_seen_where_calls_may_be() {
 
 #[test]
 fn calls_and_results_of_earlier_turns_are_put_to_the_model() {
-    let running = Running::with(&[], None);
+    let running = Talking::with(&[], None);
     let made = json!({ "id": "call_1", "type": "function", "function": { "name": "add", "arguments": "{\"a\": 1}" } });
     let messages = json!([
         { "role": "user", "content": "1+1?" },
@@ -233,7 +212,7 @@ fn calls_and_results_of_earlier_turns_are_put_to_the_model() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let running = Running::with(&[], None);
+    let running = Talking::with(&[], None);
     let refused = |more: Value, param: &str| {
         let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({ "max_tokens": 1 }), &more));
         assert_eq!((status, answer["error"]["param"].as_str()), (400, Some(param)), "{more}: {answer}");
@@ -313,7 +292,7 @@ fn calls_that_must_be_made_are_made() {
             ("llama3", true) => &[("<|python_tag|>", CONTROL)],
             _ => &[],
         };
-        let running = Running::with(tokens, Some(style));
+        let running = Talking::with(tokens, Some(style));
         let mut names = Vec::new();
         for (i, choice) in [named("turn"), named("wait"), json!("required"), json!("required")].into_iter().enumerate()
         {
@@ -343,7 +322,7 @@ fn calls_that_must_be_made_are_made() {
 #[test]
 fn several_calls_may_be_forced() {
     for style in ["hermes", "llama3", "json"] {
-        let running = Running::with(&[], Some(style));
+        let running = Talking::with(&[], Some(style));
         let mut most = 0;
         for seed in 0..12 {
             let more = json!({
@@ -367,7 +346,7 @@ fn several_calls_may_be_forced() {
 
 #[test]
 fn text_keeps_to_its_format() {
-    let running = Running::with(&[], None);
+    let running = Talking::with(&[], None);
     let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
     let format =
         json!({ "type": "json_schema", "json_schema": { "name": "answer", "strict": true, "schema": schema } });
@@ -397,12 +376,14 @@ fn text_keeps_to_its_format() {
         assert!(["a1", "a2"].contains(&lark.as_str()), "{lark}");
     }
     // Functions that may be called leave the format to the text.
-    let more = json!({ "tools": small_tools(), "logit_bias": { "123": 0 } });
+    let more = json!({ "tools": small_tools() });
     let mut body =
         chat(&json!({ "response_format": format, "ignore_eos": false, "max_tokens": 300, "temperature": 1 }), &more);
     let (mut texts, mut calls) = (0, 0);
-    for seed in 0..40 {
+    for seed in 0..10 {
         body["seed"] = json!(seed);
+        // The first letter of the format's key; calls begin with another.
+        body["logit_bias"] = json!({ running.vocab.id("o").to_string(): if seed % 2 == 0 { 30 } else { -30 } });
         let (status, answer) = running.post("/v1/chat/completions", &body);
         assert_eq!(status, 200, "{answer}");
         let message = &answer["choices"][0]["message"];
@@ -418,12 +399,12 @@ fn text_keeps_to_its_format() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(texts > 0 && calls > 0, "{texts} texts, {calls} calls");
+    assert_eq!((texts, calls), (5, 5));
 }
 
 #[test]
 fn a_format_that_is_none_is_refused_by_name() {
-    let running = Running::with(&[], None);
+    let running = Talking::with(&[], None);
     let refused = |more: Value, param: &str| {
         for path in ["/v1/chat/completions", "/v1/completions"] {
             let mut body = chat(&json!({ "max_tokens": 1, "ignore_eos": false }), &more);
@@ -452,10 +433,11 @@ fn a_format_that_is_none_is_refused_by_name() {
 
 #[test]
 fn a_prediction_changes_the_speed_and_nothing_else() {
-    let running = Running::with(&[], None);
+    let running = Talking::with(&[], None);
     let body = |more: &Value| {
         let drafter = json!({ "drafter": "prompt-lookup", "draft_len": 4 });
-        chat(&json!({ "max_tokens": 40, "speculation": drafter }), more)
+        let bias = json!({ running.vocab.id("x").to_string(): 100 });
+        chat(&json!({ "max_tokens": 40, "speculation": drafter, "logit_bias": bias }), more)
     };
     let (_, without) = running.post("/v1/chat/completions", &body(&json!({})));
     let text = &without["choices"][0]["message"]["content"];
