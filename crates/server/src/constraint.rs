@@ -74,15 +74,18 @@ fn calls(tools: &Tools, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> Stri
             }
             _ => (String::new(), String::new()),
         };
-        let head = literal(&format!("{{\"name\": \"{}\", \"{}\": ", tool.name, style.arguments()));
+        // In the pieces that JSON is read in: a longer one would hide an object of the format that begins like a call.
+        let (name, arguments) = (format!("\"{}\"", tool.name), format!("\"{}\"", style.arguments()));
+        let pieces = ["{", "\"name\"", ": ", &name, ", ", &arguments, ": "];
+        let head = pieces.map(literal).join(" ");
         rules.push_str(&format!("call_{i}: {open}{head} arguments_{i} \"}}\"{close}\n"));
-        rules.push_str(&format!("arguments_{i}: %json {}\n", arguments(tool)));
+        rules.push_str(&format!("arguments_{i}: %json {}\n", schema_of(tool)));
     }
     rules
 }
 
 /// The schema of a call's arguments: an object in any case.
-fn arguments(tool: &Tool) -> Value {
+fn schema_of(tool: &Tool) -> Value {
     let mut schema = tool.parameters.clone();
     let says = ["type", "$ref", "anyOf", "oneOf", "allOf"].iter().any(|key| schema.contains_key(*key));
     if !says {

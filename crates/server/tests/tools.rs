@@ -375,31 +375,39 @@ fn text_keeps_to_its_format() {
         let lark = ask(path, &json!({ "type": "lark", "lark": "start: \"a\" b\nb: \"1\" | \"2\"" }), &json!({}));
         assert!(["a1", "a2"].contains(&lark.as_str()), "{lark}");
     }
-    // Functions that may be called leave the format to the text.
-    let more = json!({ "tools": small_tools() });
-    let mut body =
-        chat(&json!({ "response_format": format, "ignore_eos": false, "max_tokens": 300, "temperature": 1 }), &more);
-    let (mut texts, mut calls) = (0, 0);
-    for seed in 0..10 {
-        body["seed"] = json!(seed);
-        // The first letter of the format's key; calls begin with another.
-        body["logit_bias"] = json!({ running.vocab.id("o").to_string(): if seed % 2 == 0 { 30 } else { -30 } });
-        let (status, answer) = running.post("/v1/chat/completions", &body);
-        assert_eq!(status, 200, "{answer}");
-        let message = &answer["choices"][0]["message"];
-        match (message["content"].as_str(), message["tool_calls"].as_array()) {
-            (Some(text), None) => {
-                is_answer(text);
-                texts += 1;
+    // Functions that may be called leave the format to the text, also if it begins as calls do.
+    let named = json!({ "type": "object", "properties": { "name": { "enum": ["ox"] } }, "required": ["name"], "additionalProperties": false });
+    let named = json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": named } });
+    for (format, style) in [(&format, "json"), (&named, "json"), (&named, "hermes"), (&named, "llama3")] {
+        let running = Talking::with(&[], Some(style));
+        let (mut texts, mut calls) = (0, 0);
+        for seed in 0..10 {
+            let more = json!({
+                "response_format": format, "tools": small_tools(), "ignore_eos": false, "max_tokens": 300, "temperature": 1, "seed": seed,
+                // Letters that the format's texts begin with, and calls do not.
+                "logit_bias": {
+                    running.vocab.id("o").to_string(): if seed % 2 == 0 { 30 } else { -30 },
+                    running.vocab.id("{").to_string(): if seed % 2 == 0 { 30 } else { -30 },
+                },
+            });
+            let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({}), &more));
+            assert_eq!(status, 200, "{answer}");
+            let message = &answer["choices"][0]["message"];
+            match (message["content"].as_str(), message["tool_calls"].as_array()) {
+                (Some("{\"name\": \"ox\"}"), None) => texts += 1,
+                (Some(text), None) => {
+                    is_answer(text);
+                    texts += 1;
+                }
+                (None, Some(made)) => {
+                    made.iter().for_each(|call| drop(checked(call)));
+                    calls += 1;
+                }
+                other => panic!("{other:?}"),
             }
-            (None, Some(made)) => {
-                made.iter().for_each(|call| drop(checked(call)));
-                calls += 1;
-            }
-            other => panic!("{other:?}"),
         }
+        assert_eq!((texts, calls), (5, 5), "{style}");
     }
-    assert_eq!((texts, calls), (5, 5));
 }
 
 #[test]
