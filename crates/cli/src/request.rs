@@ -157,5 +157,5 @@ pub(crate) fn prompt(style: Style, system: Option<&str>, text: &str) -> Prompt {
 }
 
 pub(crate) fn message(role: &str, content: &str) -> Message {
-    Message { role: role.to_owned(), content: content.to_owned() }
+    Message::new(role, content)
 }

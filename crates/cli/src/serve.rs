@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     let addr = SocketAddr::new(args.access.host, args.access.port);
     let name = args.access.model_name.clone().unwrap_or_else(|| name(&args.model.model));
     let options = ServeOptions {
+        tool_style: args.access.tool_style.0,
         api_keys: args.access.api_key.clone(),
         most_requests: args.load.max_requests,
         ..ServeOptions::new(addr, name.clone())

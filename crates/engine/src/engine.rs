@@ -166,7 +166,7 @@ impl Engine {
         let tokenizer = &self.text.tokenizer;
         let is_text = |id: &TokenId| tokenizer.as_ref().is_some_and(|t| !t.is_control(*id));
         let continues = request.grammar.is_some() || prompt.last().is_some_and(is_text);
-        let output = Output::new(tokenizer.clone(), continues, request.stop, events);
+        let output = Output::new(tokenizer.clone(), continues, request.stop, request.spelled, events);
         let cancelled = Arc::new(AtomicBool::new(false));
         let params = SequenceParams {
             prompt,

@@ -71,4 +71,7 @@ pub use selfspec_spec::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
     RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
 };
-pub use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Message, RenderedPrompt, Tokenizer};
+pub use selfspec_text::{
+    ChatTemplate, FoundCall, Grammar, GrammarSource, Message, Piece, RenderedPrompt, TokenKind, Tokenizer, ToolCall,
+    ToolCallReader, ToolStyle, ToolSupport,
+};

@@ -28,15 +28,16 @@ struct Text {
 }
 
 impl Output {
-    /// `continues`: a space that comes first is text. Without a tokenizer there are ids and no text, and `stop` is not looked at.
+    /// `continues`: a space that comes first is text. Control tokens are left out of it, but for those `spelled`. Without a tokenizer there are ids and no text, and `stop` is not looked at.
     pub(crate) fn new(
         tokenizer: Option<Arc<Tokenizer>>,
         continues: bool,
         stop: Vec<String>,
+        spelled: Vec<TokenId>,
         events: Sender<Event>,
     ) -> Self {
         let text = tokenizer.map(|tokenizer| Text {
-            detokenizer: if continues { Detokenizer::continuing() } else { Detokenizer::new() },
+            detokenizer: if continues { Detokenizer::continuing() } else { Detokenizer::new() }.spelling(spelled),
             stops: StopMatcher::new(stop),
             tokenizer,
             delta: String::new(),

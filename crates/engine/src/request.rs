@@ -39,6 +39,8 @@ pub struct Request {
     pub grammar: Option<Grammar>,
     /// What the output is expected to be, as tokens: drafts are copied from it. Never changes what is generated.
     pub prediction: Vec<TokenId>,
+    /// Control tokens that are spelled out in the text, which otherwise leaves them out: those that a reader of calls looks for.
+    pub spelled: Vec<TokenId>,
     /// Log-probabilities wanted with each token: that of the token and of this many most likely ones.
     pub logprobs: Option<usize>,
 }
@@ -56,6 +58,7 @@ impl Request {
             ignore_eos: false,
             grammar: None,
             prediction: Vec::new(),
+            spelled: Vec::new(),
             logprobs: None,
         }
     }

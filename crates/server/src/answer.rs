@@ -1,8 +1,9 @@
 //! From a request's events to the objects that stand in answers and chunks.
 
-use selfspec_engine::{Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
+use selfspec_engine::{DrafterKind, DrafterStats, Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
 use serde_json::{Map, Value, json};
 
+use crate::calls::{Speech, message};
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::request::Asked;
@@ -93,12 +94,12 @@ pub(crate) async fn whole(head: &Head, engine: &Engine, mut events: Events, aske
         let finish = finish_word(choice.summary.finish_reason);
         let logprobs = asked.logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens));
         let mut object = match head.kind {
-            Kind::Chat => json!({
-                "index": index,
-                "message": { "role": "assistant", "content": choice.summary.text, "refusal": null },
-                "logprobs": logprobs,
-                "finish_reason": finish,
-            }),
+            Kind::Chat => {
+                let mut speech = Speech::new(asked.calling.as_ref(), &head.id, index);
+                let message = message(&mut speech, &choice.summary.text);
+                let finish = speech.finish_word(finish);
+                json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": finish })
+            }
             Kind::Completion => {
                 json!({ "index": index, "text": choice.summary.text, "logprobs": logprobs, "finish_reason": finish })
             }
@@ -121,11 +122,18 @@ pub(crate) fn usage(summaries: &[&Summary]) -> Value {
     let prompt = summaries.first().map_or(0, |s| s.prompt_tokens);
     let cached = summaries.first().map_or(0, |s| s.cached_tokens);
     let completion: usize = summaries.iter().map(|s| s.completion_tokens).sum();
+    let predicted = |count: fn(&DrafterStats) -> u64| -> u64 {
+        summaries.iter().map(|s| count(s.stats.drafter(DrafterKind::Prediction))).sum()
+    };
     json!({
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": { "cached_tokens": cached },
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": predicted(|drafts| drafts.accepted),
+            "rejected_prediction_tokens": predicted(|drafts| drafts.drafted - drafts.accepted),
+        },
     })
 }
 

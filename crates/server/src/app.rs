@@ -12,7 +12,7 @@ use axum::http::header;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use selfspec_engine::{Engine, TokenId};
+use selfspec_engine::{Engine, TokenId, ToolStyle};
 use sha2::{Digest, Sha256};
 
 use crate::answer::{Head, Kind, whole};
@@ -32,6 +32,8 @@ pub(crate) struct App {
     fingerprint: String,
     draining: AtomicBool,
     answers: AtomicU64, // begun so far
+    tool_style: ToolStyle,
+    tool_tags: Vec<TokenId>,
 }
 
 impl App {
@@ -46,7 +48,16 @@ impl App {
         );
         let hash = Sha256::digest(of.as_bytes());
         let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let of_template = || engine.chat_template().map_or(ToolStyle::Json, |template| template.tool_style());
+        let tool_style = options.tool_style.unwrap_or_else(of_template);
+        let control = |tag: &str| {
+            let tokenizer = engine.tokenizer()?;
+            tokenizer.token_id(tag).filter(|id| tokenizer.is_control(*id))
+        };
+        let tags = [tool_style.opening(), tool_style.closing()];
         Arc::new(App {
+            tool_style,
+            tool_tags: tags.into_iter().flatten().filter_map(control).collect(),
             keys: options.api_keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect(),
             load: Load::new(options.most_requests, options.most_tokens),
             started: now(),
@@ -58,12 +69,22 @@ impl App {
         })
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
     pub(crate) fn options(&self) -> &ServeOptions {
         &self.options
+    }
+
+    /// How the model writes calls of functions.
+    pub(crate) fn tool_style(&self) -> ToolStyle {
+        self.tool_style
+    }
+
+    /// The control tokens that stand around calls.
+    pub(crate) fn tool_tags(&self) -> &[TokenId] {
+        &self.tool_tags
     }
 
     pub(crate) fn model_id(&self) -> &str {

@@ -11,8 +11,11 @@ use serde_json::{Value, json};
 use crate::answer::Kind;
 use crate::app::App;
 use crate::body;
+use crate::constraint::{Constraint, grammar_of};
 use crate::error::ApiError;
+use crate::format::Format;
 use crate::request::Asked;
+use crate::tools::Tools;
 
 /// Most alternatives with a token's log-probability.
 const MOST_TOP: u64 = 20;
@@ -25,10 +28,14 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     let mut asked = Asked::read(&mut fields, &app)?;
     asked.max_tokens.get_or_insert(USUAL_TOKENS);
     asked.logprobs = fields.whole("logprobs", 0, MOST_TOP)?.map(|n| n as usize);
+    let format = Format::read(&mut fields)?;
     fields.unsupported("suffix", &[])?;
     fields.unsupported("echo", &[json!(false)])?;
     fields.unsupported("best_of", &[json!(1)])?;
     fields.finish();
+    let tokenizer = app.engine().tokenizer().map(|tokenizer| &**tokenizer);
+    let constraint = Constraint::of(&format, &Tools::default(), app.tool_style(), tokenizer)?;
+    asked.grammar = grammar_of(&app, constraint).await?;
     app.answer(Kind::Completion, asked, &prompt).await
 }
 

@@ -29,6 +29,18 @@ impl ApiError {
         ApiError { param: Some(param), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", text) }
     }
 
+    /// The same error of a field that lies within another one.
+    pub(crate) fn within(self, outer: &str) -> Self {
+        match &self.param {
+            Some(param) => ApiError {
+                param: Some(format!("{outer}.{param}")),
+                message: format!("{outer}.{}", self.message),
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// The body is no JSON object, or another mistake that belongs to no field.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)

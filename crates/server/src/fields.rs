@@ -122,7 +122,8 @@ fn brief(value: &Value) -> String {
     if text.chars().count() <= 40 { text } else { text.chars().take(40).chain("...".chars()).collect() }
 }
 
-fn deeper(value: &Value, than: usize) -> bool {
+/// Whether a value is nested deeper than that.
+pub(crate) fn deeper(value: &Value, than: usize) -> bool {
     match value {
         _ if than == 0 => true,
         Value::Array(items) => items.iter().any(|item| deeper(item, than - 1)),

@@ -10,18 +10,24 @@
 mod answer;
 mod app;
 mod body;
+mod calls;
 mod chat;
 mod completions;
+mod constraint;
 mod error;
 mod events;
 mod fields;
+mod format;
+mod messages;
 mod models;
 mod page;
+mod prediction;
 mod probes;
 mod request;
 mod serve;
 mod speculation;
 mod stream;
 mod tokens;
+mod tools;
 
 pub use serve::{ServeError, ServeOptions, Server};

@@ -1,9 +1,10 @@
 //! What chat and completion requests have in common: which model, how tokens are chosen, how many answers, when to stop, how to answer.
 
-use selfspec_engine::{Prompt, Request, SamplingParams, SpeculationParams, TokenId};
+use selfspec_engine::{Grammar, Prompt, Request, SamplingParams, SpeculationParams, TokenId};
 use serde_json::Value;
 
 use crate::app::App;
+use crate::calls::Calling;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::speculation;
@@ -34,10 +35,18 @@ pub(crate) struct Asked {
     pub(crate) tokens: bool,
     /// Whether every chunk of a stream carries timings.
     pub(crate) timings: bool,
+    /// What the text must be.
+    pub(crate) grammar: Option<Grammar>,
+    /// Tokens that the answer is likely to repeat.
+    pub(crate) prediction: Vec<TokenId>,
+    /// How calls stand in the answer, if it may hold some.
+    pub(crate) calling: Option<Calling>,
+    /// Control tokens that are spelled out in the text.
+    pub(crate) spelled: Vec<TokenId>,
 }
 
 impl Asked {
-    /// Takes the common fields. The log-probabilities are the caller's to set.
+    /// Takes the common fields. What chats and completions have each for themselves is theirs to set.
     pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Self, ApiError> {
         let engine = app.engine();
         if let Some(model) = fields.string("model")?
@@ -86,6 +95,10 @@ impl Asked {
             logprobs: None,
             tokens: fields.bool("return_tokens")?.unwrap_or(false),
             timings: fields.bool("timings_per_token")?.unwrap_or(false),
+            grammar: None,
+            prediction: Vec::new(),
+            calling: None,
+            spelled: Vec::new(),
         })
     }
 
@@ -100,6 +113,9 @@ impl Asked {
                 speculation: self.speculation.clone(),
                 stop: self.stop.clone(),
                 ignore_eos: self.ignore_eos,
+                grammar: self.grammar.clone(),
+                prediction: self.prediction.clone(),
+                spelled: self.spelled.clone(),
                 logprobs: self.logprobs,
                 ..Request::new(Prompt::Tokens(prompt.to_vec()))
             }

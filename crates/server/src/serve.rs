@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use selfspec_engine::Engine;
+use selfspec_engine::{Engine, ToolStyle};
 use tokio::net::TcpListener;
 
 use crate::app::{App, router};
@@ -16,6 +16,8 @@ pub struct ServeOptions {
     pub addr: SocketAddr,
     /// Name of the model in the API.
     pub model_id: String,
+    /// How the model writes calls of functions; `None`: as its chat template shows it.
+    pub tool_style: Option<ToolStyle>,
     /// Keys of which a request must carry one; none: no request needs one.
     pub api_keys: Vec<String>,
     /// Most requests that are taken on at a time, those that wait included; others are told to come back.
@@ -36,6 +38,7 @@ impl ServeOptions {
         ServeOptions {
             addr,
             model_id: model_id.into(),
+            tool_style: None,
             api_keys: Vec::new(),
             most_requests: 128,
             most_tokens: 256 << 10,

@@ -11,6 +11,7 @@ use selfspec_engine::{Engine, Event, Progress, Summary, TokenEvent};
 use serde_json::{Value, json};
 
 use crate::answer::{Head, Kind, finish_word, logprobs_of, timings, tokens_of, usage};
+use crate::calls::{Part, Speech};
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::request::Asked;
@@ -21,6 +22,7 @@ struct Stream {
     engine: Arc<Engine>,
     events: Option<Events>,
     asked: Asked,
+    speeches: Vec<Speech>,           // (choice)
     progress: Vec<Option<Progress>>, // (choice)
     done: Vec<Option<Summary>>,      // (choice)
     chunks: VecDeque<Bytes>,         // ready to be sent
@@ -30,6 +32,7 @@ struct Stream {
 pub(crate) fn answer(head: Head, engine: Arc<Engine>, events: Events, asked: Asked) -> Response {
     let choices = asked.choices;
     let mut stream = Stream {
+        speeches: (0..choices).map(|index| Speech::new(asked.calling.as_ref(), &head.id, index)).collect(),
         head,
         engine,
         events: Some(events),
@@ -85,7 +88,9 @@ impl Stream {
                 Event::Token(token) => tokens[index].push(token),
                 Event::Done(summary) => {
                     self.text(index, std::mem::take(&mut tokens[index]));
-                    let finish = finish_word(summary.finish_reason);
+                    let rest = self.speeches[index].finish();
+                    self.parts(index, rest, Value::Null, Value::Null);
+                    let finish = self.speeches[index].finish_word(finish_word(summary.finish_reason));
                     let choice = match self.head.kind {
                         Kind::Chat => {
                             json!({ "index": index, "delta": {}, "logprobs": null, "finish_reason": finish })
@@ -120,18 +125,30 @@ impl Stream {
         if text.is_empty() && logprobs.is_none() && !self.asked.tokens {
             return;
         }
-        let mut choice = match self.head.kind {
-            Kind::Chat => {
-                json!({ "index": index, "delta": { "content": text }, "logprobs": logprobs, "finish_reason": null })
-            }
-            Kind::Completion => {
-                json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })
-            }
-        };
-        if self.asked.tokens {
-            choice["tokens"] = tokens_of(&tokens);
+        let tokens = if self.asked.tokens { tokens_of(&tokens) } else { Value::Null };
+        let mut parts = self.speeches[index].push(text);
+        if parts.is_empty() && (logprobs.is_some() || self.asked.tokens) {
+            parts.push(Part::Text(String::new())); // held back; the tokens are told of now
         }
-        self.chunk(choice);
+        self.parts(index, parts, logprobs.unwrap_or_default(), tokens);
+    }
+
+    /// Chunks of what the text of a choice comes to; the first has the tokens and their log-probabilities.
+    fn parts(&mut self, index: usize, parts: Vec<Part>, mut logprobs: Value, mut tokens: Value) {
+        for part in parts {
+            let pieces = match (self.head.kind, part) {
+                (Kind::Completion, Part::Text(text)) => vec![("text", text.into())],
+                (_, part) => part.deltas().into_iter().map(|delta| ("delta", delta)).collect(),
+            };
+            for (field, piece) in pieces {
+                let logprobs = logprobs.take();
+                let mut choice = json!({ "index": index, field: piece, "logprobs": logprobs, "finish_reason": null });
+                if !tokens.is_null() {
+                    choice["tokens"] = tokens.take();
+                }
+                self.chunk(choice);
+            }
+        }
     }
 
     /// All choices are over.

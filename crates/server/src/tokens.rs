@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::body;
-use crate::chat::{conversation, render};
+use crate::chat::render;
 use crate::error::ApiError;
+use crate::messages::Conversation;
+use crate::tools::Tools;
 
 fn tokenizer(app: &App) -> Result<&Arc<Tokenizer>, ApiError> {
     app.engine().tokenizer().ok_or_else(|| EngineError::NoTokenizer.into())
@@ -44,13 +46,14 @@ pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request<Bod
     Ok(Json(json!({ "content": String::from_utf8_lossy(&bytes) })))
 }
 
-/// `messages` to the `prompt` that the chat template makes of them.
+/// `messages`, and `tools` if there are any, to the `prompt` that the chat template makes of them.
 pub(crate) async fn apply_template(
     State(app): State<Arc<App>>,
     request: Request<Body>,
 ) -> Result<Json<Value>, ApiError> {
     let mut fields = body::read(&app, request).await?;
-    let (messages, extra) = conversation(&mut fields)?;
+    let conversation = Conversation::read(&mut fields)?;
+    let tools = Tools::read(&mut fields)?;
     fields.finish();
-    Ok(Json(json!({ "prompt": render(&app, &messages, &extra)?.text() })))
+    Ok(Json(json!({ "prompt": render(&app, &conversation, &tools)?.text() })))
 }

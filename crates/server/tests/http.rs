@@ -220,8 +220,8 @@ fn what_cannot_be_served_is_refused_by_name() {
     refused(json!({ "logit_bias": { "99999999": 1 } }), "logit_bias");
     refused(json!({ "top_logprobs": 2 }), "top_logprobs");
     refused(json!({ "stream_options": {} }), "stream_options");
-    refused(json!({ "tools": [{ "type": "function" }] }), "tools");
-    refused(json!({ "response_format": { "type": "json_object" } }), "response_format");
+    refused(json!({ "tools": [{ "type": "function" }] }), "tools[0].function");
+    refused(json!({ "response_format": { "type": "yaml" } }), "response_format.type");
     refused(json!({ "speculation": "fast" }), "speculation");
     refused(json!({ "speculation": { "drafter": "other" } }), "speculation.drafter");
     refused(json!({ "speculation": { "depth": 3 } }), "speculation.depth");

@@ -8,6 +8,8 @@ pub struct Detokenizer {
     pending: Vec<u8>,
     /// Something was given out already, so that a space is no longer the encoder's own.
     inside: bool,
+    /// Control tokens that are text here.
+    spelled: Vec<u32>,
 }
 
 impl Detokenizer {
@@ -18,13 +20,18 @@ impl Detokenizer {
 
     /// For tokens that continue a text: a leading space is text.
     pub fn continuing() -> Detokenizer {
-        Detokenizer { pending: Vec::new(), inside: true }
+        Detokenizer { inside: true, ..Detokenizer::default() }
+    }
+
+    /// The same, with these control tokens spelled out: for a reader of the text who looks for them.
+    pub fn spelling(self, spelled: Vec<u32>) -> Detokenizer {
+        Detokenizer { spelled, ..self }
     }
 
     /// Appends to `out` the characters that the token completes. Control tokens and ids past the vocabulary give none; bytes
     /// that no later byte can make a character become U+FFFD.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32, out: &mut String) {
-        if tokenizer.is_control(id) {
+        if tokenizer.is_control(id) && !self.spelled.contains(&id) {
             return;
         }
         let mut bytes = tokenizer.bytes(id).unwrap_or_default();

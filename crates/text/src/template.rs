@@ -1,29 +1,16 @@
-use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind};
+use serde_json::{Map, Value as Json};
 
 use crate::error::TextError;
 use crate::guard::{Guard, sentinels};
 use crate::jinja;
+use crate::message::{CallShape, Message};
 use crate::prompt::RenderedPrompt;
 use crate::tokenizer::Tokenizer;
-
-/// One turn of a chat, as plain data.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Message {
-    /// "system", "user", "assistant", "tool", or what else the template knows.
-    pub role: String,
-    /// The text.
-    pub content: String,
-}
-
-impl Message {
-    /// A turn.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message { role: role.into(), content: content.into() }
-    }
-}
+use crate::tool_support::ToolSupport;
 
 /// A model's chat template: Jinja, set up as `transformers` does it.
 ///
@@ -38,6 +25,7 @@ pub struct ChatTemplate {
     /// All characters of the source above U+FFFF and among the sentinels.
     source: String,
     guard: Option<Guard>,
+    tools: OnceLock<ToolSupport>,
 }
 
 /// The name in minijinja's environment; it shows in no message.
@@ -62,7 +50,14 @@ impl ChatTemplate {
             let (line, what) = jinja::explain(&e);
             TextError::TemplateSyntax { line, what }
         })?;
-        Ok(ChatTemplate { env, bos: bos.to_owned(), eos: eos.to_owned(), source: source.to_owned(), guard: None })
+        Ok(ChatTemplate {
+            env,
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+            source: source.to_owned(),
+            guard: None,
+            tools: OnceLock::new(),
+        })
     }
 
     /// Makes messages that spell one of these tokens keep it as text.
@@ -77,6 +72,15 @@ impl ChatTemplate {
         Ok(self)
     }
 
+    /// What the template makes of tools; found out at the first call, by rendering small conversations.
+    pub fn tool_support(&self) -> &ToolSupport {
+        self.tools.get_or_init(|| ToolSupport::of(self))
+    }
+
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// Renders a chat. `extra` holds further variables (`tools`, `enable_thinking`, ...); `add_generation_prompt` asks for the
     /// words that begin an answer.
     ///
@@ -86,24 +90,34 @@ impl ChatTemplate {
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
-        extra: &serde_json::Map<String, serde_json::Value>,
+        extra: &Map<String, Json>,
     ) -> Result<RenderedPrompt, TextError> {
-        let marker = self.marker(messages, extra)?;
-        let messages_value: Vec<Value> = messages
-            .iter()
-            .map(|m| {
-                Ok(Value::from(Serde(Message {
-                    role: marker.mark(&m.role, false)?,
-                    content: marker.mark(&m.content, true)?,
-                })))
-            })
-            .collect::<Result<_, TextError>>()?;
+        let calls = messages.iter().any(|m| !m.tool_calls.is_empty());
+        let shape = if calls { self.tool_support().shape() } else { CallShape::default() };
+        self.render_calls(messages, add_generation_prompt, extra, shape)
+    }
+
+    /// The same, with the assistant's calls in this shape.
+    pub(crate) fn render_calls(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        extra: &Map<String, Json>,
+        shape: CallShape,
+    ) -> Result<RenderedPrompt, TextError> {
+        let turns: Vec<Map<String, Json>> = messages.iter().map(|m| m.json(shape)).collect();
+        let marker = self.marker(&turns, extra)?;
+        let turn = |turn: &Map<String, Json>| {
+            let field = |(key, value): (&String, &Json)| Ok((key.clone(), marker.mark_json(value, may_end(key))?));
+            Ok(Value::from(Serde(turn.iter().map(field).collect::<Result<Map<_, _>, TextError>>()?)))
+        };
+        let messages_value: Vec<Value> = turns.iter().map(turn).collect::<Result<_, TextError>>()?;
         // What transformers passes even when the caller gives none.
-        let mut context = serde_json::Map::new();
-        context.insert("tools".into(), serde_json::Value::Null);
-        context.insert("documents".into(), serde_json::Value::Null);
+        let mut context = Map::new();
+        context.insert("tools".into(), Json::Null);
+        context.insert("documents".into(), Json::Null);
         for (key, value) in extra {
-            context.insert(key.clone(), marker.mark_json(value)?);
+            context.insert(key.clone(), marker.mark_json(value, key == TOOLS)?);
         }
         context.insert("add_generation_prompt".into(), add_generation_prompt.into());
         context.insert("bos_token".into(), self.bos.as_str().into());
@@ -120,51 +134,51 @@ impl ChatTemplate {
             TextError::TemplateFailed { line, what }
         };
         let marked = self.env.get_template(NAME).and_then(|t| t.render(context)).map_err(failed)?;
-        let unguarded =
-            if self.guard.is_some() { Vec::new() } else { strings(messages, extra).map(Cow::into_owned).collect() };
+        let unguarded = match self.guard {
+            Some(_) => Vec::new(),
+            None => strings(&turns, extra).into_iter().map(|(text, _)| text.to_owned()).collect(),
+        };
         Ok(RenderedPrompt::new(marked, marker.sentinel(), unguarded))
     }
 
-    fn marker(
-        &self,
-        messages: &[Message],
-        extra: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<Marker<'_>, TextError> {
+    fn marker(&self, turns: &[Map<String, Json>], extra: &Map<String, Json>) -> Result<Marker<'_>, TextError> {
         let Some(guard) = &self.guard else { return Ok(Marker(None)) };
-        if !messages.iter().any(|m| guard.concerns(&m.role, false) || guard.concerns(&m.content, true))
-            && !strings(&[], extra).any(|s| guard.concerns(&s, false))
-        {
+        let strings = strings(turns, extra);
+        if !strings.iter().any(|(text, ends)| guard.concerns(text, *ends)) {
             return Ok(Marker(None));
         }
         let sentinel = sentinels()
-            .find(|&c| !self.source.contains(c) && !strings(messages, extra).any(|s| s.contains(c)))
+            .find(|&c| !self.source.contains(c) && !strings.iter().any(|(text, _)| text.contains(c)))
             .ok_or(TextError::NoSentinel)?;
         Ok(Marker(Some((guard, sentinel))))
     }
 }
 
-/// Every string that the template is given.
-fn strings<'a>(
-    messages: &'a [Message],
-    extra: &'a serde_json::Map<String, serde_json::Value>,
-) -> impl Iterator<Item = Cow<'a, str>> {
-    fn walk<'a>(value: &'a serde_json::Value, out: &mut Vec<&'a str>) {
+/// The variable with the functions that may be called.
+const TOOLS: &str = "tools";
+
+/// Whether a field of a turn is text whose ends the template must not complete to a control token. With the role it means to.
+fn may_end(key: &str) -> bool {
+    key != "role"
+}
+
+/// Every string that the template is given, and whether it must not be completed at its ends.
+fn strings<'a>(turns: &'a [Map<String, Json>], extra: &'a Map<String, Json>) -> Vec<(&'a str, bool)> {
+    fn walk<'a>(value: &'a Json, ends: bool, out: &mut Vec<(&'a str, bool)>) {
         match value {
-            serde_json::Value::String(s) => out.push(s),
-            serde_json::Value::Array(items) => items.iter().for_each(|v| walk(v, out)),
-            serde_json::Value::Object(map) => map.iter().for_each(|(k, v)| {
-                out.push(k);
-                walk(v, out);
+            Json::String(s) => out.push((s, ends)),
+            Json::Array(items) => items.iter().for_each(|v| walk(v, ends, out)),
+            Json::Object(map) => map.iter().for_each(|(k, v)| {
+                out.push((k, ends));
+                walk(v, ends, out);
             }),
             _ => {}
         }
     }
     let mut out = Vec::new();
-    for message in messages {
-        out.extend([message.role.as_str(), message.content.as_str()]);
-    }
-    extra.values().for_each(|v| walk(v, &mut out));
-    out.into_iter().map(Cow::Borrowed)
+    turns.iter().flatten().for_each(|(key, value)| walk(value, may_end(key), &mut out));
+    extra.iter().for_each(|(key, value)| walk(value, key == TOOLS, &mut out));
+    out
 }
 
 /// Marks the strings of one rendering; does nothing when none needs it.
@@ -182,17 +196,13 @@ impl Marker<'_> {
         }
     }
 
-    fn mark_json(&self, value: &serde_json::Value) -> Result<serde_json::Value, TextError> {
-        use serde_json::Value as Json;
+    fn mark_json(&self, value: &Json, ends: bool) -> Result<Json, TextError> {
         Ok(match value {
-            Json::String(s) => Json::String(self.mark(s, false)?),
-            Json::Array(items) => Json::Array(items.iter().map(|v| self.mark_json(v)).collect::<Result<_, _>>()?),
+            Json::String(s) => Json::String(self.mark(s, ends)?),
+            Json::Array(items) => Json::Array(items.iter().map(|v| self.mark_json(v, ends)).collect::<Result<_, _>>()?),
             Json::Object(map) => {
-                Json::Object(map.iter().map(|(k, v)| Ok((self.mark(k, false)?, self.mark_json(v)?))).collect::<Result<
-                    _,
-                    TextError,
-                >>(
-                )?)
+                let field = |(k, v): (&String, &Json)| Ok((self.mark(k, ends)?, self.mark_json(v, ends)?));
+                Json::Object(map.iter().map(field).collect::<Result<_, TextError>>()?)
             }
             other => other.clone(),
         })

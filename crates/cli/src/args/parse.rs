@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
-use selfspec_engine::{DraftLen, ExitHeadSource, MAX_DRAFT};
+use selfspec_engine::{DraftLen, ExitHeadSource, MAX_DRAFT, ToolStyle};
 
 use super::Features;
 
@@ -152,6 +152,19 @@ pub(crate) fn layers(s: &str) -> Result<Range<usize>, String> {
     }
 }
 
+/// The style of calls; none: as the model's template shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ToolStyleArg(pub(crate) Option<ToolStyle>);
+
+/// `auto`, or a style of calls.
+pub(crate) fn tool_style(s: &str) -> Result<ToolStyleArg, String> {
+    match (s.trim(), s.trim().parse()) {
+        ("auto", _) => Ok(ToolStyleArg(None)),
+        (_, Ok(style)) => Ok(ToolStyleArg(Some(style))),
+        _ => Err("expected auto, llama3, hermes or json".to_owned()),
+    }
+}
+
 /// `ID=V`: a token and what is added to its logit.
 pub(crate) fn logit_bias(s: &str) -> Result<(u32, f32), String> {
     let expected = || "expected ID=V with a token id and a number, for example 42=-100".to_owned();
@@ -184,6 +197,9 @@ mod tests {
         assert_eq!(layers("10..20"), Ok(10..20));
         assert!(layers("20..10").is_err() && layers("5..5").is_err() && layers("5").is_err());
         assert_eq!(logit_bias("42=-100"), Ok((42, -100.0)));
+        assert_eq!(tool_style("auto"), Ok(ToolStyleArg(None)));
+        assert_eq!(tool_style("hermes"), Ok(ToolStyleArg(Some(ToolStyle::Hermes))));
+        assert!(tool_style("Hermes").is_err() && tool_style("").is_err());
         assert!(logit_bias("42").is_err() && logit_bias("-1=2").is_err() && logit_bias("1=nan").is_err());
     }
 }

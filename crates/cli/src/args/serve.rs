@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use clap::Args;
 
+use super::parse::ToolStyleArg;
 use super::{ComputeArgs, ModelArg, parse};
 
 #[derive(Debug, Args)]
@@ -33,6 +34,9 @@ pub(crate) struct AccessArgs {
     /// Name of the model in the API [default: MODEL, or the last part of its path]
     #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty, hide_env = true)]
     pub(crate) model_name: Option<String>,
+    /// How the model writes calls of functions: llama3, hermes or json; auto: as its chat template shows it
+    #[arg(long, env = "SELFSPEC_TOOL_STYLE", value_name = "STYLE", default_value = "auto", value_parser = parse::tool_style, hide_env = true)]
+    pub(crate) tool_style: ToolStyleArg,
 }
 
 #[derive(Debug, Clone, Args)]

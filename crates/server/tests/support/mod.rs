@@ -40,7 +40,11 @@ impl Running {
     }
 
     pub(crate) fn on(engine: &EngineOptions, change: impl FnOnce(&mut ServeOptions)) -> Self {
-        let engine = opened(engine);
+        Self::of(opened(engine), change)
+    }
+
+    /// On another engine.
+    pub(crate) fn of(engine: Arc<Engine>, change: impl FnOnce(&mut ServeOptions)) -> Self {
         let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
         change(&mut options);
         let server = Server::bind(engine, options).expect("a free port");
@@ -66,9 +70,14 @@ impl Running {
     }
 
     pub(crate) fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+        let (status, text) = self.raw(path, body, headers);
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    pub(crate) fn raw(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let mut response = self.request(path, body, headers);
         let text = text_of(&mut response);
-        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        (response.status().as_u16(), text)
     }
 
     /// The headers of an answer that is read to its end.

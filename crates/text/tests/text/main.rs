@@ -12,3 +12,5 @@ mod real_model;
 mod sentence_piece;
 mod streaming;
 mod support;
+mod tool_calls;
+mod tool_templates;

@@ -57,6 +57,18 @@ fn control_tokens_give_no_text() {
 }
 
 #[test]
+fn control_tokens_are_spelled_out_for_who_looks_for_them() {
+    let t = Tokenizer::from_gguf(byte_level("gpt-2")).unwrap();
+    let (start, end) = (t.token_id("<|im_start|>").unwrap(), t.token_id("<|im_end|>").unwrap());
+    let mut detokenizer = Detokenizer::new().spelling(vec![start]);
+    let mut out = String::new();
+    for id in [t.encode("a", false).unwrap(), vec![start, end, start]].concat() {
+        detokenizer.push(&t, id, &mut out);
+    }
+    assert_eq!(out, "a<|im_start|><|im_start|>");
+}
+
+#[test]
 fn the_encoders_own_space_is_left_out_at_the_start_only() {
     let t = Tokenizer::from_gguf(sentence_piece()).unwrap();
     let ids = t.encode("a a", true).unwrap();

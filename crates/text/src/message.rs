@@ -1,0 +1,77 @@
+//! One turn of a chat, and the calls of functions that a turn of the assistant may hold.
+
+use serde_json::{Map, Value as Json, json};
+
+/// One turn of a chat, as plain data.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Message {
+    /// "system", "user", "assistant", "tool", or what else the template knows.
+    pub role: String,
+    /// The text; empty where a turn of the assistant consists of calls.
+    pub content: String,
+    /// The functions that the assistant called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call this is the result of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Which function this is the result of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A call of a function that the assistant made.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ToolCall {
+    /// What its result refers to it by.
+    pub id: String,
+    /// The function.
+    pub name: String,
+    /// Its arguments by name.
+    pub arguments: Map<String, Json>,
+}
+
+/// How a template wants a call's arguments and a turn without text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallShape {
+    /// As an object; else as the text of one.
+    pub(crate) object: bool,
+    /// A turn of calls alone has null for its content; else an empty text.
+    pub(crate) null: bool,
+}
+
+impl Default for CallShape {
+    fn default() -> Self {
+        CallShape { object: true, null: false }
+    }
+}
+
+impl Message {
+    /// A turn of text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: content.into(), ..Message::default() }
+    }
+
+    /// The turn as templates expect it. What a turn does not have is left out: templates ask whether it is defined.
+    pub(crate) fn json(&self, shape: CallShape) -> Map<String, Json> {
+        let mut turn = Map::new();
+        turn.insert("role".into(), self.role.as_str().into());
+        let null = shape.null && self.content.is_empty() && !self.tool_calls.is_empty();
+        turn.insert("content".into(), if null { Json::Null } else { self.content.as_str().into() });
+        if !self.tool_calls.is_empty() {
+            let call = |call: &ToolCall| {
+                let arguments = Json::Object(call.arguments.clone());
+                let arguments = if shape.object { arguments } else { arguments.to_string().into() };
+                let function = json!({ "name": call.name, "arguments": arguments });
+                json!({ "id": call.id, "type": "function", "function": function })
+            };
+            turn.insert("tool_calls".into(), self.tool_calls.iter().map(call).collect());
+        }
+        for (key, value) in [("tool_call_id", &self.tool_call_id), ("name", &self.name)] {
+            if let Some(value) = value {
+                turn.insert(key.into(), value.as_str().into());
+            }
+        }
+        turn
+    }
+}
