@@ -14,6 +14,7 @@ use crate::body;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::request::Asked;
+use crate::ticket::Ticket;
 
 /// Most messages of a conversation.
 const MOST_MESSAGES: usize = 4096;
@@ -21,6 +22,7 @@ const MOST_MESSAGES: usize = 4096;
 const MOST_TOP: u64 = 20;
 
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+    let ticket = Ticket::of(&request);
     let mut fields = body::read(&app, request).await?;
     let (messages, extra) = conversation(&mut fields)?;
     let mut asked = Asked::read(&mut fields, &app)?;
@@ -32,7 +34,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     unsupported(&mut fields)?;
     fields.finish();
     let prompt = encode(&app, &messages, &extra)?;
-    app.answer(Kind::Chat, asked, &prompt).await
+    app.answer(Kind::Chat, asked, &prompt, ticket).await
 }
 
 /// Takes `messages` and the variables of the template.

@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::body;
 use crate::error::ApiError;
 use crate::request::Asked;
+use crate::ticket::Ticket;
 
 /// Most alternatives with a token's log-probability.
 const MOST_TOP: u64 = 20;
@@ -20,6 +21,7 @@ const MOST_TOP: u64 = 20;
 const USUAL_TOKENS: usize = 16;
 
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+    let ticket = Ticket::of(&request);
     let mut fields = body::read(&app, request).await?;
     let prompt = prompt(&app, fields.take("prompt"))?;
     let mut asked = Asked::read(&mut fields, &app)?;
@@ -29,7 +31,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     fields.unsupported("echo", &[json!(false)])?;
     fields.unsupported("best_of", &[json!(1)])?;
     fields.finish();
-    app.answer(Kind::Completion, asked, &prompt).await
+    app.answer(Kind::Completion, asked, &prompt, ticket).await
 }
 
 /// The tokens of a prompt: a string, or an array of token ids, or an array of one of these.

@@ -9,18 +9,26 @@
 
 mod answer;
 mod app;
+mod arm;
 mod body;
 mod chat;
 mod completions;
 mod error;
 mod events;
+mod exposition;
 mod fields;
+mod metrics;
 mod models;
 mod probes;
+mod record;
 mod request;
 mod serve;
 mod speculation;
 mod stream;
+mod ticket;
 mod tokens;
+mod watch;
 
+pub use arm::{Arm, ChosenBy};
+pub use record::{RecordChoice, RecordLine, RecordOptions};
 pub use serve::{ServeError, ServeOptions, Server};

@@ -1,0 +1,133 @@
+//! A server on a tiny model for the length of a test.
+#![allow(dead_code)] // each test binary uses a part of it
+
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_server::{ServeOptions, Server};
+use selfspec_testkit::{Family, TinyModel};
+use serde_json::{Value, json};
+
+fn loaded() -> Arc<Loaded> {
+    static LOADED: OnceLock<Arc<Loaded>> = OnceLock::new();
+    let load = || {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("tiny.gguf");
+        TinyModel::new(Family::Llama).gguf().write(&path);
+        Loaded::open(&path, Some(1)).expect("a sound model")
+    };
+    LOADED.get_or_init(load).clone()
+}
+
+/// An engine on the tiny model.
+pub(crate) fn opened(options: &EngineOptions) -> Arc<Engine> {
+    Arc::new(Engine::open_with(&loaded(), options).expect("opens"))
+}
+
+/// A server, until it is dropped.
+pub(crate) struct Running {
+    pub(crate) url: String,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    /// The engine's usual options.
+    pub(crate) fn engine() -> EngineOptions {
+        EngineOptions { threads: Some(1), prefix_cache: true, ..EngineOptions::default() }
+    }
+
+    pub(crate) fn on(engine: &EngineOptions, change: impl FnOnce(&mut ServeOptions)) -> Self {
+        let engine = opened(engine);
+        let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
+        change(&mut options);
+        let server = Server::bind(engine, options).expect("a free port");
+        let url = format!("http://{}", server.addr());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
+        });
+        Running { url, stop, thread: Some(thread) }
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
+        Self::on(&Self::engine(), change)
+    }
+
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.send(path, &body.to_string(), &[])
+    }
+
+    pub(crate) fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+        let mut response = self.request(path, body, headers);
+        let text = text_of(&mut response);
+        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// The headers of an answer that is read to its end.
+    pub(crate) fn headers(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> ureq::http::HeaderMap {
+        let mut response = self.request(path, body, headers);
+        text_of(&mut response);
+        response.headers().clone()
+    }
+
+    fn request(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> ureq::http::Response<ureq::Body> {
+        let mut request = agent().post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send(body).expect("an answer")
+    }
+
+    /// Sends a request, reads the beginning of its answer, and leaves.
+    pub(crate) fn begin(&self, path: &str, body: &str) {
+        let mut response = self.request(path, body, &[]);
+        let mut first = [0; 64];
+        response.body_mut().as_reader().read_exact(&mut first).expect("it begins");
+    }
+
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let mut response = agent().get(format!("{}{path}", self.url)).call().expect("an answer");
+        let text = text_of(&mut response);
+        (response.status().as_u16(), text)
+    }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().into()
+}
+
+fn text_of(response: &mut ureq::http::Response<ureq::Body>) -> String {
+    let mut text = String::new();
+    response.body_mut().as_reader().read_to_string(&mut text).expect("UTF-8");
+    text
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends in peace");
+        }
+    }
+}
+
+/// A greedy completion that goes on to its limit.
+pub(crate) fn completion(more: &Value) -> Value {
+    let mut body = json!({
+        "prompt": "one two one two one two one two one two",
+        "max_tokens": 4,
+        "temperature": 0,
+        "ignore_eos": true,
+    });
+    let more = more.as_object().expect("an object");
+    body.as_object_mut().expect("an object").extend(more.clone());
+    body
+}
