@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_engine::{Engine, EngineOptions};
-use selfspec_server::{ServeOptions, Server};
+use selfspec_server::{RecordOptions, ServeOptions, Server};
 
 use crate::args::ServeArgs;
 use crate::failure::usage;
@@ -32,6 +32,8 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     let options = ServeOptions {
         api_keys: args.access.api_key.clone(),
         most_requests: args.load.max_requests,
+        speculate_share: args.watch.speculate_share,
+        record: args.watch.record.clone().map(|path| RecordOptions { path, prompts: args.watch.record_prompts }),
         ..ServeOptions::new(addr, name.clone())
     };
     let server = Server::bind(engine, options)?;
