@@ -1,5 +1,6 @@
 //! The command line: flags as plain data. What they mean together is decided in `request` and in the subcommands.
 
+mod ab;
 mod doctor;
 pub(crate) mod layer_skip;
 pub(crate) mod parse;
@@ -12,6 +13,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, EngineOptions, ExitHeadSource, Isa, KvType};
 
+pub(crate) use ab::{AbArgs, RecordFileArg, ReplayArgs, Speed};
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
 pub(crate) use serve::ServeArgs;
 
@@ -70,6 +72,10 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Serve a model over HTTP, to clients of OpenAI's API
     Serve(ServeArgs),
+    /// Compare requests with and without speculation in the record of a server
+    Ab(AbArgs),
+    /// Send the requests of a record to a server again, and compare the answers
+    Replay(ReplayArgs),
     /// Fetch models into the cache and print their paths
     Pull(PullArgs),
     /// List the models in the cache

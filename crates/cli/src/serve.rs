@@ -14,6 +14,9 @@ use crate::output::Ui;
 use crate::signals::Pausing;
 
 pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
+    if args.watch.record_prompts && args.watch.record.is_none() {
+        return Err(usage("--record-prompts: there is no record", "--record names its file"));
+    }
     let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
     let most = loaded.info().context;
     if let Some(context) = args.load.context.filter(|context| *context > most) {

@@ -66,6 +66,6 @@ pub(crate) struct WatchArgs {
     #[arg(long, env = "SELFSPEC_RECORD", value_name = "FILE", hide_env = true)]
     pub(crate) record: Option<PathBuf>,
     /// Record the requests' bodies and the answers' texts as well, for `selfspec replay`
-    #[arg(long, env = "SELFSPEC_RECORD_PROMPTS", requires = "record", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long, env = "SELFSPEC_RECORD_PROMPTS", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) record_prompts: bool,
 }
