@@ -31,7 +31,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    fn new(id: String, path: String) -> Arc<Self> {
+    pub(crate) fn new(id: String, path: String) -> Arc<Self> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         Arc::new(Ticket { id, path, arrived: Instant::now(), time, body: OnceLock::new() })
     }

@@ -174,3 +174,85 @@ fn failure(error: &EngineError) -> Failure {
         _ => Failure::Internal,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use selfspec_engine::TokenEvent;
+
+    use super::*;
+    use crate::exposition;
+    use crate::record::{LineCounts, RecordOptions};
+
+    fn about(stream: bool) -> About {
+        let (arm, by) = (Arm::Speculation, ChosenBy::Share);
+        About { arm, by, stream, choices: 2, prompt_tokens: 3, parameters: Map::new() }
+    }
+
+    fn token() -> Event {
+        Event::Token(TokenEvent { id: 1, text: "a".to_owned(), drafted: false, logprob: None })
+    }
+
+    /// The lines of `/metrics`.
+    fn counted(metrics: &Metrics) -> String {
+        use selfspec_engine::{Engine, EngineOptions};
+        use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+        let backend = Box::new(FakeTarget::new(FakeOptions::default()));
+        let engine = Engine::with_backend(backend, None, None, &EngineOptions::default()).expect("a thread");
+        exposition::text(&metrics.families(&engine.counters(), 0, "fake"))
+    }
+
+    #[test]
+    fn what_breaks_and_what_is_left_is_counted_and_recorded() {
+        let lines: Arc<LineCounts> = Arc::default();
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let options = RecordOptions { path: file.path().to_owned(), prompts: true };
+        let recorder = Arc::new(Recorder::open(&options, lines.clone()).expect("opened"));
+        let metrics = Metrics::new(lines);
+        let ticket = Ticket::new("a".to_owned(), "/v1/completions".to_owned());
+        ticket.keep(axum::body::Bytes::from_static(b"{\"n\": 2}"));
+        let watch = Watch::new(metrics.clone(), Some(recorder.clone()), ticket, about(true));
+        for event in [Event::Prompt { tokens: 3 }, token(), token()] {
+            watch.note(0, &event);
+        }
+        watch.note(0, &Event::Failed(EngineError::Panic { message: "it broke".to_owned() }));
+        watch.note(0, &token());
+        watch.note(1, &Event::Prompt { tokens: 3 });
+        drop(watch);
+        recorder.close();
+        let text = counted(&metrics);
+        let is = |line: &str| assert!(text.contains(&format!("\nselfspec_{line}\n")), "{line}: {text}");
+        is("request_failures_total{kind=\"internal\"} 1");
+        is("request_success_total{finished_reason=\"cancelled\"} 1");
+        is("time_to_first_token_seconds_count{arm=\"speculation\"} 1");
+        is("request_queue_time_seconds_count{arm=\"speculation\"} 2");
+        is("e2e_request_latency_seconds_count{arm=\"speculation\"} 0");
+        is("record_lines_total{outcome=\"written\"} 1");
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("UTF-8");
+        let line: RecordLine = serde_json::from_str(&text).expect("one line");
+        let ends: Vec<&str> = line.choices.iter().map(|choice| choice.finish_reason.as_str()).collect();
+        assert_eq!((line.id.as_str(), ends), ("a", vec!["failed", "cancelled"]));
+        assert_eq!((line.choices[0].completion_tokens, line.choices[1].completion_tokens), (2, 0));
+        assert!(line.choices[0].error.as_ref().is_some_and(|error| error.contains("it broke")));
+        assert_eq!(line.request, Some(serde_json::json!({ "n": 2 })));
+    }
+
+    #[test]
+    fn a_failure_is_counted_once() {
+        let metrics = Metrics::new(Arc::default());
+        let ticket = Ticket::new("a".to_owned(), "/v1/completions".to_owned());
+        let watch = Watch::new(metrics.clone(), None, ticket, about(false));
+        watch.note(0, &Event::Failed(EngineError::Stopped));
+        assert!(counted(&metrics).contains("request_failures_total{kind=\"unavailable\"} 0"));
+        metrics.answered(axum::http::StatusCode::SERVICE_UNAVAILABLE, true);
+        metrics.answered(axum::http::StatusCode::NOT_FOUND, false);
+        let text = counted(&metrics);
+        assert!(text.contains("request_failures_total{kind=\"unavailable\"} 1"), "by its status");
+        assert!(
+            text.contains("request_failures_total{kind=\"invalid\"} 0"),
+            "a page that is not there wanted no tokens"
+        );
+    }
+}

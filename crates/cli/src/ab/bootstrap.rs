@@ -41,7 +41,7 @@ pub(super) fn compare(arms: &[Arm; 2]) -> Figures {
         for (arm, drawn) in arms.iter().zip(&mut drawn) {
             let mut counts = vec![0.0; arm.requests];
             for _ in 0..arm.requests {
-                counts[(u128::from(next(&mut random)) * arm.requests as u128 >> 64) as usize] += 1.0;
+                counts[((u128::from(next(&mut random)) * arm.requests as u128) >> 64) as usize] += 1.0;
             }
             drawn.push(arm.figures(&counts));
         }
