@@ -1,5 +1,6 @@
 //! The command line: flags as plain data. What they mean together is decided in `request` and in the subcommands.
 
+mod ab;
 mod bench_serve;
 mod doctor;
 mod held;
@@ -14,6 +15,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, EngineOptions, ExitHeadSource, Isa, KvType};
 
+pub(crate) use ab::{AbArgs, RecordFileArg, ReplayArgs, Speed};
 pub(crate) use bench_serve::{BenchServeArgs, Endpoint, ServedSpeculation, TargetArgs};
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
 pub(crate) use held::HeldArgs;
@@ -74,6 +76,10 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Serve a model over HTTP, to clients of OpenAI's API
     Serve(ServeArgs),
+    /// Compare requests with and without speculation in the record of a server
+    Ab(AbArgs),
+    /// Send the requests of a record to a server again, and compare the answers
+    Replay(ReplayArgs),
     /// Fetch models into the cache and print their paths
     Pull(PullArgs),
     /// List the models in the cache

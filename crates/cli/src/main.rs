@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ab;
 mod args;
 mod bench;
 mod chat;
@@ -20,6 +21,8 @@ mod output;
 mod progress;
 mod prompts;
 mod pull;
+mod record_file;
+mod replay;
 mod request;
 mod rm;
 mod run;
@@ -55,6 +58,8 @@ fn dispatch(command: &Command, ui: &Ui) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => run::run(args, ui),
         Command::Serve(args) => serve::run(args, ui),
+        Command::Ab(args) => ab::run(args, ui),
+        Command::Replay(args) => replay::run(args, ui),
         Command::Pull(args) => pull::run(args, ui),
         Command::Ls(args) => ls::run(args, ui),
         Command::Rm(args) => rm::run(args, ui),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_engine::{Engine, EngineOptions};
-use selfspec_server::{ServeOptions, Server};
+use selfspec_server::{RecordOptions, ServeOptions, Server};
 
 use crate::args::ServeArgs;
 use crate::failure::usage;
@@ -14,6 +14,9 @@ use crate::output::Ui;
 use crate::signals::Pausing;
 
 pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
+    if args.watch.record_prompts && args.watch.record.is_none() {
+        return Err(usage("--record-prompts: there is no record", "--record names its file"));
+    }
     let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
     let most = loaded.info().context;
     if let Some(context) = args.load.context.filter(|context| *context > most) {
@@ -33,6 +36,8 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
         tool_style: args.access.tool_style.0,
         api_keys: args.access.api_key.clone(),
         most_requests: args.load.max_requests,
+        speculate_share: args.watch.speculate_share,
+        record: args.watch.record.clone().map(|path| RecordOptions { path, prompts: args.watch.record_prompts }),
         ..ServeOptions::new(addr, name.clone())
     };
     let server = Server::bind(engine, options)?;

@@ -113,6 +113,8 @@ pub struct Summary {
     pub prompt_s: f64,
     /// Seconds from the first token to the last.
     pub predicted_s: f64,
+    /// The rounds after the first that gave a token.
+    pub gaps: Vec<Gap>,
     /// What speculation did. Its counts are of whole rounds: tokens that a round accepted after a stop string are in them and
     /// nowhere else.
     pub stats: SpecStats,
@@ -138,4 +140,13 @@ impl Summary {
             accepted: self.stats.accepted,
         }
     }
+}
+
+/// The time between two rounds of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gap {
+    /// Seconds since the round before.
+    pub seconds: f32,
+    /// Tokens that the round gave.
+    pub tokens: u32,
 }

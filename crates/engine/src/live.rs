@@ -9,8 +9,9 @@ use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
 use selfspec_spec::{Committed, CostModel, Sequence, SpecStats};
 
 use crate::budget::Grant;
+use crate::counters::Counters;
 use crate::error::EngineError;
-use crate::event::{Event, FinishReason, Progress, Summary};
+use crate::event::{Event, FinishReason, Gap, Progress, Summary};
 use crate::output::Output;
 use crate::prefix::PrefixCache;
 use crate::worker::panic_message;
@@ -49,6 +50,7 @@ impl Job {
             queued_s: self.submitted.elapsed().as_secs_f64(),
             prompt_s: 0.0,
             predicted_s: 0.0,
+            gaps: Vec::new(),
             stats: SpecStats::default(),
             trace: Vec::new(),
             token_ids: Vec::new(),
@@ -74,6 +76,7 @@ pub(crate) struct Live {
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
+    gaps: Vec<Gap>,
     reach: usize,  // positions that its uncommitted rows reach to
     cached: usize, // tokens of the prompt that it began with
     end: Option<Result<FinishReason, EngineError>>,
@@ -96,6 +99,7 @@ impl Live {
             admitted: Instant::now(),
             first_token: None,
             last_token: None,
+            gaps: Vec::new(),
             reach: cached,
             cached,
             end: None,
@@ -187,11 +191,8 @@ impl Live {
             Ok(Err(error)) => Some(error.into()),
             Err(panic) => Some(EngineError::Panic { message: panic_message(&*panic) }),
         };
-        if !committed.is_empty() {
-            let now = Instant::now();
-            self.first_token.get_or_insert(now);
-            self.last_token = Some(now);
-        }
+        let before = self.output.len();
+        let now = (!committed.is_empty()).then(Instant::now);
         // What a round committed before a fault stands, as it would without speculation, and may end the text before the fault.
         let ending = self.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
         self.end = match (self.output.take(committed, ending, self.progress()), fault) {
@@ -199,6 +200,42 @@ impl Live {
             (None, Some(error)) => Some(Err(error)),
             (None, None) => None,
         };
+        if let Some(now) = now {
+            if let Some(last) = self.last_token {
+                let seconds = now.duration_since(last).as_secs_f32();
+                self.gaps.push(Gap { seconds, tokens: (self.output.len() - before) as u32 });
+            }
+            self.first_token.get_or_insert(now);
+            self.last_token = Some(now);
+        }
+    }
+
+    /// Counts what the latest step has given it, which had `before` tokens until then.
+    pub(crate) fn count(&mut self, before: usize, counters: &Counters) {
+        if let Some(round) = self.sequence.take_round() {
+            counters.round(&round);
+        }
+        let tokens = self.output.len() - before;
+        if tokens > 0 {
+            let gap = self.gaps.last().filter(|_| before > 0);
+            let after = gap.map(|gap| std::time::Duration::from_secs_f32(gap.seconds));
+            counters.generated(self.speculates(), tokens, after);
+        }
+    }
+
+    /// Whether it may draft.
+    pub(crate) fn speculates(&self) -> bool {
+        self.grant.draft_room > 0
+    }
+
+    /// Tokens of its prompt.
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.sequence.prompt_len()
+    }
+
+    /// Of these, tokens that it began with.
+    pub(crate) fn cached_tokens(&self) -> usize {
+        self.cached
     }
 
     /// Drops the drafts of the round under way; what was committed stays.
@@ -285,6 +322,7 @@ impl Live {
             queued_s: self.admitted.duration_since(self.submitted).as_secs_f64(),
             prompt_s: progress.prompt_s,
             predicted_s: progress.predicted_s,
+            gaps: std::mem::take(&mut self.gaps),
             stats: self.sequence.stats().clone(),
             trace: self.sequence.trace().copied().collect(),
             token_ids,

@@ -16,7 +16,7 @@ use std::time::Instant;
 use selfspec_model::{Backend, BackendError, Row, StepOutput};
 use selfspec_spec::{Committed, CostModel, drafts_first};
 
-use crate::counters::Counters;
+use crate::counters::{AtHand, Counters};
 use crate::error::EngineError;
 use crate::event::Event;
 use crate::fault::{Fault, believed};
@@ -112,10 +112,13 @@ impl Worker {
 
     /// Runs until the engine's handle is dropped; requests that have not ended by then fail with [`EngineError::Stopped`].
     pub(crate) fn run(mut self) {
+        self.tell();
         while self.receive() {
             self.let_go();
             self.admit();
+            self.tell();
             self.step();
+            self.tell();
         }
         for live in self.live.drain(..) {
             live.end(&mut *self.backend, Event::Failed(EngineError::Stopped));
@@ -127,6 +130,19 @@ impl Worker {
                 Waiting::Exclusive(_) => {}
             }
         }
+    }
+
+    /// Notes what is at hand, for those who watch.
+    fn tell(&self) {
+        let backend = &*self.backend;
+        // A backend that did not survive a panic may panic again.
+        let pages = self.broken.is_none().then(|| {
+            let (all, positions) = (backend.total_pages(), backend.page_positions());
+            let running = self.live.iter().map(|live| live.pages(positions)).sum();
+            [all, all - backend.free_pages().min(all), running]
+        });
+        let waiting = self.queue.iter().filter(|waiting| !matches!(waiting, Waiting::Exclusive(_))).count();
+        self.counters.at_hand(AtHand { running: self.live.len(), waiting, pages });
     }
 
     /// Moves new commands to the queue; waits for one when there is nothing to do. False once the handle is gone.
@@ -179,7 +195,9 @@ impl Worker {
             }
             match (self.queue.pop_front(), &self.broken) {
                 (Some(Waiting::Job(job)), None) => {
-                    self.live.push(Live::admit(*job, &mut *self.backend, &mut self.prefixes));
+                    let live = Live::admit(*job, &mut *self.backend, &mut self.prefixes);
+                    self.counters.admitted(live.speculates(), live.prompt_tokens(), live.cached_tokens());
+                    self.live.push(live);
                 }
                 (Some(Waiting::Preempted(mut live)), None) => {
                     live.resume(&mut *self.backend, &mut self.prefixes);
@@ -238,9 +256,9 @@ impl Worker {
             let step = AssertUnwindSafe(|| self.backend.step(&self.rows, &mut self.output));
             match catch_unwind(step) {
                 Ok(Ok(())) => {
-                    let seconds = started.elapsed().as_secs_f64();
-                    self.costs.record(&self.rows, believed(self.fault, &self.rows, seconds));
-                    self.counters.step(self.rows.len(), self.output.layer_rows);
+                    let took = started.elapsed();
+                    self.costs.record(&self.rows, believed(self.fault, &self.rows, took.as_secs_f64()));
+                    self.counters.step(&self.rows, self.output.layer_rows, took);
                     return self.absorb();
                 }
                 Ok(Err(error)) => self.refuse(&error),
@@ -279,9 +297,10 @@ impl Worker {
         let mut first = 0;
         for live in &mut self.live {
             self.committed.clear();
-            let wanted = live.wanted(&self.rows);
+            let (wanted, before) = (live.wanted(&self.rows), live.tokens());
             live.absorb(backend, &self.output, first, &mut self.committed);
             first += wanted;
+            live.count(before, &self.counters);
         }
         self.let_end();
     }
@@ -290,7 +309,6 @@ impl Worker {
     fn let_end(&mut self) {
         let backend = &mut *self.backend;
         for live in self.live.extract_if(.., |live| live.ended()) {
-            self.counters.tokens(live.tokens());
             self.costs.learn(live.stats());
             live.finish(backend, &mut self.prefixes);
         }

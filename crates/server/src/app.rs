@@ -8,7 +8,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{HeaderValue, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -16,11 +16,19 @@ use selfspec_engine::{Engine, TokenId, ToolStyle};
 use sha2::{Digest, Sha256};
 
 use crate::answer::{Head, Kind, whole};
+use crate::arm;
 use crate::error::ApiError;
 use crate::events::{Events, Load};
+use crate::metrics::Metrics;
+use crate::record::{LineCounts, RecordOptions, Recorder};
 use crate::request::Asked;
-use crate::serve::ServeOptions;
+use crate::serve::{ServeError, ServeOptions};
+use crate::ticket::{self, Ticket};
+use crate::watch::{About, Watch};
 use crate::{chat, completions, models, page, probes, stream, tokens};
+
+/// The header that says how a request was decoded.
+const ARM: &str = "x-selfspec-arm";
 
 /// What all requests share.
 pub(crate) struct App {
@@ -31,13 +39,16 @@ pub(crate) struct App {
     started: u64, // seconds since 1970
     fingerprint: String,
     draining: AtomicBool,
-    answers: AtomicU64, // begun so far
+    answers: AtomicU64,  // begun so far
+    arrivals: AtomicU64, // ids given so far
+    metrics: Arc<Metrics>,
+    recorder: Option<Arc<Recorder>>,
     tool_style: ToolStyle,
     tool_tags: Vec<TokenId>,
 }
 
 impl App {
-    pub(crate) fn new(engine: Arc<Engine>, options: ServeOptions) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, options: ServeOptions) -> Result<Arc<Self>, ServeError> {
         let fingerprint = engine.loaded().map_or("none", |loaded| loaded.fingerprint());
         // What the output depends on: weights, build, instruction set and the type of the cache.
         let of = format!(
@@ -55,7 +66,12 @@ impl App {
             tokenizer.token_id(tag).filter(|id| tokenizer.is_control(*id))
         };
         let tags = [tool_style.opening(), tool_style.closing()];
-        Arc::new(App {
+        let lines = Arc::new(LineCounts::default());
+        let open = |record: &RecordOptions| {
+            let cannot = |source| ServeError::Record { path: record.path.clone(), source };
+            Recorder::open(record, lines.clone()).map(Arc::new).map_err(cannot)
+        };
+        Ok(Arc::new(App {
             tool_style,
             tool_tags: tags.into_iter().flatten().filter_map(control).collect(),
             keys: options.api_keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect(),
@@ -64,9 +80,12 @@ impl App {
             fingerprint: format!("fp_{hex}"),
             draining: AtomicBool::new(false),
             answers: AtomicU64::new(0),
+            arrivals: AtomicU64::new(0),
+            recorder: options.record.as_ref().map(open).transpose()?,
+            metrics: Metrics::new(lines),
             engine,
             options,
-        })
+        }))
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -100,6 +119,27 @@ impl App {
         &self.load
     }
 
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// An id for a request that brings none.
+    pub(crate) fn new_id(&self) -> String {
+        format!("req-{:x}-{:x}", self.started, self.arrivals.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether the bodies of requests are recorded.
+    pub(crate) fn records_bodies(&self) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| recorder.prompts())
+    }
+
+    /// Writes the last lines of the record.
+    pub(crate) fn close_record(&self) {
+        if let Some(recorder) = &self.recorder {
+            recorder.close();
+        }
+    }
+
     /// Takes no more work from now on.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
@@ -113,18 +153,24 @@ impl App {
     pub(crate) async fn answer(
         self: &Arc<Self>,
         kind: Kind,
-        asked: Asked,
+        mut asked: Asked,
         prompt: &[TokenId],
+        ticket: Arc<Ticket>,
     ) -> Result<Response, ApiError> {
         if self.is_draining() {
             return Err(ApiError::unavailable("the server is about to stop"));
         }
         let choices = asked.choices;
+        let (arm, by) = arm::assign(&mut asked, self.options.speculate_share, &ticket.id);
         let share = self.load.take(choices, choices * prompt.len()).map_err(ApiError::overloaded)?;
         let generations = asked.requests(prompt).into_iter().map(|request| self.engine.submit(request));
         let generations = generations.collect::<Result<Vec<_>, _>>();
         let generations = generations.map_err(|error| ApiError::of_prompt(error, kind.prompt()))?;
-        let events = Events::follow(generations, share);
+        let (stream, prompt_tokens, parameters) = (asked.stream, prompt.len(), asked.parameters());
+        let about = About { arm, by, stream, choices, prompt_tokens, parameters };
+        let watch = Watch::new(self.metrics.clone(), self.recorder.clone(), ticket, about);
+        let events = Events::follow(generations, share, &watch);
+        drop(watch);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let prefix = match kind {
             Kind::Chat => "chatcmpl",
@@ -137,10 +183,13 @@ impl App {
             model: self.options.model_id.clone(),
             fingerprint: self.fingerprint.clone(),
         };
-        if asked.stream {
-            return Ok(stream::answer(head, self.engine.clone(), events, asked));
-        }
-        Ok(Json(whole(&head, &self.engine, events, &asked).await?).into_response())
+        let mut response = if asked.stream {
+            stream::answer(head, self.engine.clone(), events, asked)
+        } else {
+            Json(whole(&head, &self.engine, events, &asked).await?).into_response()
+        };
+        response.headers_mut().insert(ARM, HeaderValue::from_static(arm.name()));
+        Ok(response)
     }
 
     /// Whether the request carries one of the keys, if keys are asked for. All keys are compared to the end, by their hashes, so that the time tells nothing.
@@ -190,5 +239,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(guarded)
         .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .layer(from_fn_with_state(app.clone(), ticket::issue))
         .with_state(app)
 }

@@ -19,12 +19,14 @@ use crate::format::Format;
 use crate::messages::Conversation;
 use crate::prediction;
 use crate::request::Asked;
+use crate::ticket::Ticket;
 use crate::tools::Tools;
 
 /// Most alternatives with a token's log-probability.
 const MOST_TOP: u64 = 20;
 
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+    let ticket = Ticket::of(&request);
     let mut fields = body::read(&app, request).await?;
     let conversation = Conversation::read(&mut fields)?;
     let tools = Tools::read(&mut fields)?;
@@ -47,7 +49,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     let constraint = Constraint::of(&format, &tools, app.tool_style(), tokenizer)?;
     asked.grammar = grammar_of(&app, constraint).await?;
     asked.prediction = prediction;
-    app.answer(Kind::Chat, asked, &prompt).await
+    app.answer(Kind::Chat, asked, &prompt, ticket).await
 }
 
 /// The text that the model is given for a conversation.

@@ -15,6 +15,7 @@ use crate::constraint::{Constraint, grammar_of};
 use crate::error::ApiError;
 use crate::format::Format;
 use crate::request::Asked;
+use crate::ticket::Ticket;
 use crate::tools::Tools;
 
 /// Most alternatives with a token's log-probability.
@@ -23,6 +24,7 @@ const MOST_TOP: u64 = 20;
 const USUAL_TOKENS: usize = 16;
 
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+    let ticket = Ticket::of(&request);
     let mut fields = body::read(&app, request).await?;
     let prompt = prompt(&app, fields.take("prompt"))?;
     let mut asked = Asked::read(&mut fields, &app)?;
@@ -36,7 +38,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     let tokenizer = app.engine().tokenizer().map(|tokenizer| &**tokenizer);
     let constraint = Constraint::of(&format, &Tools::default(), app.tool_style(), tokenizer)?;
     asked.grammar = grammar_of(&app, constraint).await?;
-    app.answer(Kind::Completion, asked, &prompt).await
+    app.answer(Kind::Completion, asked, &prompt, ticket).await
 }
 
 /// The tokens of a prompt: a string, or an array of token ids, or an array of one of these.

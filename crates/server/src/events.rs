@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use selfspec_engine::{Canceller, Event, Generation};
 use tokio::sync::mpsc;
 
+use crate::watch::Watch;
+
 /// Events under way between the two; a client that does not read holds up its own events only.
 const UNDER_WAY: usize = 64;
 
@@ -68,16 +70,16 @@ pub(crate) struct Events {
 
 impl Events {
     /// Follows the generations, each on a thread of the blocking pool.
-    pub(crate) fn follow(generations: Vec<Generation>, share: Share) -> Self {
+    pub(crate) fn follow(generations: Vec<Generation>, share: Share, watch: &Arc<Watch>) -> Self {
         let (sender, receiver) = mpsc::channel(UNDER_WAY);
         let cancellers = generations.iter().map(Generation::canceller).collect();
         for (index, generation) in generations.into_iter().enumerate() {
-            let sender = sender.clone();
+            let (sender, watch) = (sender.clone(), watch.clone());
             tokio::task::spawn_blocking(move || {
+                let mut listens = true; // what nobody listens to any more is cancelled, and followed to its end
                 for event in generation {
-                    if sender.blocking_send((index, event)).is_err() {
-                        return;
-                    }
+                    watch.note(index, &event);
+                    listens = listens && sender.blocking_send((index, event)).is_ok();
                 }
             });
         }

@@ -38,6 +38,11 @@ impl Fields {
         Fields(map)
     }
 
+    /// Whether a field has not been taken yet.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !value.is_null())
+    }
+
     /// Takes a field as it is.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.0.shift_remove(name).filter(|value| !value.is_null())

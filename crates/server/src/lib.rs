@@ -9,6 +9,7 @@
 
 mod answer;
 mod app;
+mod arm;
 mod body;
 mod calls;
 mod chat;
@@ -16,18 +17,25 @@ mod completions;
 mod constraint;
 mod error;
 mod events;
+mod exposition;
 mod fields;
 mod format;
 mod messages;
+mod metrics;
 mod models;
 mod page;
 mod prediction;
 mod probes;
+mod record;
 mod request;
 mod serve;
 mod speculation;
 mod stream;
+mod ticket;
 mod tokens;
 mod tools;
+mod watch;
 
+pub use arm::{Arm, ChosenBy};
+pub use record::{RecordChoice, RecordLine, RecordOptions};
 pub use serve::{ServeError, ServeOptions, Server};

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::exposition;
 
 pub(crate) async fn livez() -> Json<Value> {
     Json(json!({ "status": "ok" }))
@@ -38,23 +39,8 @@ pub(crate) async fn props(State(app): State<Arc<App>>) -> Json<Value> {
     }))
 }
 
-/// The counters in Prometheus' text format.
+/// All metrics in Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let counters = app.engine().counters();
-    let all: [(&str, &str, &str, u64); 7] = [
-        ("requests", "gauge", "Requests that have been taken on and are not over.", app.load().requests() as u64),
-        ("steps_total", "counter", "Steps run.", counters.steps),
-        ("rows_total", "counter", "Rows in them.", counters.rows),
-        ("layer_rows_total", "counter", "Rows times layers computed.", counters.layer_rows),
-        ("generation_tokens_total", "counter", "Tokens of finished requests.", counters.tokens),
-        ("preemptions_total", "counter", "Times that a request gave its pages to older ones.", counters.preemptions),
-        ("panics_total", "counter", "Steps that panicked.", counters.panics),
-    ];
-    let text: String = all
-        .iter()
-        .map(|(name, kind, help, value)| {
-            format!("# HELP selfspec_{name} {help}\n# TYPE selfspec_{name} {kind}\nselfspec_{name} {value}\n")
-        })
-        .collect();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+    let families = app.metrics().families(&app.engine().counters(), app.load().requests(), app.model_id());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], exposition::text(&families))
 }

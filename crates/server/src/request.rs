@@ -1,7 +1,7 @@
 //! What chat and completion requests have in common: which model, how tokens are chosen, how many answers, when to stop, how to answer.
 
 use selfspec_engine::{Grammar, Prompt, Request, SamplingParams, SpeculationParams, TokenId};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::calls::Calling;
@@ -26,6 +26,8 @@ pub(crate) struct Asked {
     pub(crate) usage: bool,
     pub(crate) max_tokens: Option<usize>,
     pub(crate) sampling: SamplingParams,
+    /// Whether the request itself says how to draft.
+    pub(crate) chose: bool,
     pub(crate) speculation: SpeculationParams,
     pub(crate) stop: Vec<String>,
     pub(crate) ignore_eos: bool,
@@ -89,6 +91,7 @@ impl Asked {
             usage,
             max_tokens: most.map(|n| n as usize),
             sampling,
+            chose: fields.has("speculation"),
             speculation: speculation::read(fields, engine)?,
             stop: stops(fields)?,
             ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
@@ -100,6 +103,31 @@ impl Asked {
             calling: None,
             spelled: Vec::new(),
         })
+    }
+
+    /// What was asked for, but for texts and tokens.
+    pub(crate) fn parameters(&self) -> Map<String, Value> {
+        let sampling = &self.sampling;
+        // As it was written: 0.7 is not 0.699999988079071.
+        let short = |number: f32| number.to_string().parse::<f64>().unwrap_or(f64::from(number));
+        let parameters = json!({
+            "stream": self.stream,
+            "n": self.choices,
+            "max_tokens": self.max_tokens,
+            "temperature": short(sampling.temperature),
+            "top_p": short(sampling.top_p),
+            "top_k": sampling.top_k,
+            "min_p": short(sampling.min_p),
+            "repetition_penalty": short(sampling.repetition_penalty),
+            "presence_penalty": short(sampling.presence_penalty),
+            "frequency_penalty": short(sampling.frequency_penalty),
+            "logit_bias": sampling.logit_bias.len(),
+            "seed": sampling.seed,
+            "stop": self.stop.len(),
+            "ignore_eos": self.ignore_eos,
+            "logprobs": self.logprobs,
+        });
+        if let Value::Object(map) = parameters { map } else { Map::new() }
     }
 
     /// The engine's requests, one for each choice. With a seed, each choice has the next one.

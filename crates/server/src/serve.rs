@@ -1,6 +1,7 @@
 //! The server: a socket, its options, and its end.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use selfspec_engine::{Engine, ToolStyle};
 use tokio::net::TcpListener;
 
 use crate::app::{App, router};
+use crate::record::RecordOptions;
 
 /// How a server is set up.
 #[derive(Debug, Clone)]
@@ -30,6 +32,10 @@ pub struct ServeOptions {
     pub read_timeout: Duration,
     /// How long requests under way have to end when the server stops.
     pub drain: Duration,
+    /// Share of the requests that draft, from 0 to 1, of those that do not say how to; none: what the model's tuning says for all.
+    pub speculate_share: Option<f64>,
+    /// Where requests that have ended are recorded, if they are.
+    pub record: Option<RecordOptions>,
 }
 
 impl ServeOptions {
@@ -45,6 +51,8 @@ impl ServeOptions {
             body_limit: 8 << 20,
             read_timeout: Duration::from_secs(30),
             drain: Duration::from_secs(30),
+            speculate_share: None,
+            record: None,
         }
     }
 }
@@ -57,6 +65,14 @@ pub enum ServeError {
     Listen {
         /// The address.
         addr: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file of the record cannot be opened.
+    #[error("cannot record to {}: {source}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },
@@ -76,13 +92,13 @@ impl Server {
     /// Listens.
     ///
     /// # Errors
-    /// [`ServeError::Listen`].
+    /// [`ServeError::Listen`] and [`ServeError::Record`].
     pub fn bind(engine: Arc<Engine>, options: ServeOptions) -> Result<Server, ServeError> {
         let listen = |source| ServeError::Listen { addr: options.addr, source };
         let listener = std::net::TcpListener::bind(options.addr).map_err(listen)?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
-        Ok(Server { app: App::new(engine, options), listener, addr })
+        Ok(Server { app: App::new(engine, options)?, listener, addr })
     }
 
     /// Where it listens: with port 0, the port that the system chose.
@@ -102,6 +118,7 @@ impl Server {
             .enable_all()
             .build()?;
         let app = self.app;
+        let ended = app.clone();
         let result = runtime.block_on(async {
             let listener = TcpListener::from_std(self.listener)?;
             let drain = app.options().drain;
@@ -134,6 +151,7 @@ impl Server {
             }
         });
         runtime.shutdown_timeout(Duration::from_millis(200));
+        ended.close_record();
         result
     }
 }

@@ -277,7 +277,7 @@ fn completions_models_and_tokens() {
     for path in ["/livez", "/readyz", "/health", "/props"] {
         assert_eq!(running.get(path).0, 200, "{path}");
     }
-    assert!(running.get("/metrics").1.contains("\nselfspec_generation_tokens_total "));
+    assert!(running.get("/metrics").1.contains("\nselfspec_generation_tokens_total{"));
 }
 
 #[test]

@@ -46,6 +46,30 @@ pub enum Reason {
     Prompt,
 }
 
+impl Reason {
+    /// The names of all reasons.
+    pub const NAMES: [&'static str; 12] =
+        ["off", "always", "pays", "probe", "no_offer", "last", "timing", "unsure", "slow", "short", "debt", "prompt"];
+
+    /// Its place in [`Reason::NAMES`].
+    pub fn index(&self) -> usize {
+        match self {
+            Reason::Off => 0,
+            Reason::Always => 1,
+            Reason::Pays { .. } => 2,
+            Reason::Probe { .. } => 3,
+            Reason::NoOffer => 4,
+            Reason::Last => 5,
+            Reason::Timing => 6,
+            Reason::Unsure => 7,
+            Reason::Slow { .. } => 8,
+            Reason::Short { .. } => 9,
+            Reason::Debt { .. } => 10,
+            Reason::Prompt => 11,
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

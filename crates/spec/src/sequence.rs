@@ -106,6 +106,7 @@ pub struct Sequence {
     finish: Option<FinishReason>,
     failed: bool,
     stats: SpecStats,
+    latest: Option<RoundTrace>, // round that ended, until it is taken
     trace: VecDeque<RoundTrace>,
     trace_len: usize,
 }
@@ -155,6 +156,7 @@ impl Sequence {
             finish: (max_tokens == 0).then_some(FinishReason::Length),
             failed: false,
             stats: SpecStats { path, ..SpecStats::default() },
+            latest: None,
             trace: VecDeque::new(),
             trace_len: speculation.trace,
             tokens: prompt,
@@ -463,19 +465,14 @@ impl Sequence {
             let outcome = Outcome { draft_rows: round.draft_rows, drafted, accepted, rejected, declined, gained };
             self.controller.learn(choice, outcome, self.tokens.len() - self.limits.prompt_len);
         }
+        let drafter = drafter.filter(|_| drafted > 0);
+        let trace = RoundTrace { committed: before, drafter, drafted, accepted, gained, reason: round.reason };
+        self.latest = Some(trace);
         if self.trace_len > 0 {
             if self.trace.len() == self.trace_len {
                 self.trace.pop_front();
             }
-            let drafter = drafter.filter(|_| drafted > 0);
-            self.trace.push_back(RoundTrace {
-                committed: before,
-                drafter,
-                drafted,
-                accepted,
-                gained,
-                reason: round.reason,
-            });
+            self.trace.push_back(trace);
         }
     }
 
@@ -492,6 +489,11 @@ impl Sequence {
     /// The latest rounds, oldest first, where the request asks for a trace.
     pub fn trace(&self) -> impl ExactSizeIterator<Item = &RoundTrace> {
         self.trace.iter()
+    }
+
+    /// The round that has ended since this was asked last.
+    pub fn take_round(&mut self) -> Option<RoundTrace> {
+        self.latest.take()
     }
 
     /// Prompt and output.

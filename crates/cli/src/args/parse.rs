@@ -49,6 +49,12 @@ pub(crate) fn zero_to_one(s: &str) -> Result<f32, String> {
     number(s, |v| (0.0..=1.0).contains(&v), "a number from 0 to 1")
 }
 
+/// A share, as exact as it was written.
+pub(crate) fn share(s: &str) -> Result<f64, String> {
+    let share = s.trim().parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
 pub(crate) fn zero_to_half(s: &str) -> Result<f32, String> {
     number(s, |v| (0.0..=0.5).contains(&v), "a number from 0 to 0.5")
 }

@@ -1,8 +1,10 @@
 //! The flags of `selfspec serve`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 use super::parse::ToolStyleArg;
 use super::{ComputeArgs, ModelArg, parse};
@@ -15,6 +17,8 @@ pub(crate) struct ServeArgs {
     pub(crate) access: AccessArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
 }
@@ -54,4 +58,18 @@ pub(crate) struct LoadArgs {
     /// Memory for the KV cache, in MiB [default: room for one sequence of the whole context, and for short ones beside it]
     #[arg(long, env = "SELFSPEC_KV_MIB", value_name = "MIB", value_parser = parse::count, hide_env = true)]
     pub(crate) kv_mib: Option<usize>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Roll-out and record")]
+pub(crate) struct WatchArgs {
+    /// Share of the requests that draft, chosen by their ids (X-Request-Id), of those that do not say how to; `selfspec ab` compares them with the others [default: all]
+    #[arg(long, env = "SELFSPEC_SPECULATE_SHARE", value_name = "SHARE", value_parser = parse::share, hide_env = true)]
+    pub(crate) speculate_share: Option<f64>,
+    /// Append a line of JSON to this file for each request that ends: times, tokens, drafts, no texts
+    #[arg(long, env = "SELFSPEC_RECORD", value_name = "FILE", hide_env = true)]
+    pub(crate) record: Option<PathBuf>,
+    /// Record the requests' bodies and the answers' texts as well, for `selfspec replay`
+    #[arg(long, env = "SELFSPEC_RECORD_PROMPTS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) record_prompts: bool,
 }

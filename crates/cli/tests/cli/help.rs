@@ -24,6 +24,8 @@ fn run_in_short_and_in_full() {
 fn every_other_subcommand() {
     for command in [
         "serve",
+        "ab",
+        "replay",
         "pull",
         "ls",
         "rm",

@@ -1,5 +1,6 @@
 //! The binary from outside: help, errors, exit codes, and every subcommand on tiny models.
 
+mod ab;
 mod bench;
 mod bench_serve;
 mod doctor;
@@ -8,6 +9,7 @@ mod help;
 mod layer_skip;
 mod models;
 mod real_model;
+mod replay;
 mod run;
 mod serve;
 mod support;

@@ -23,7 +23,7 @@ pub(crate) fn served(flags: &[&str]) -> (Child, String, BufReader<std::process::
     (child, at, lines)
 }
 
-fn post(at: &str, path: &str, body: &str) -> String {
+pub(crate) fn post(at: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(at).expect("it listens");
     let length = body.len();
     write!(stream, "POST {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
@@ -57,6 +57,11 @@ fn what_cannot_be_served_is_said() {
     assert!(taken.code == Some(1) && taken.stderr.contains("cannot listen on 127.0.0.1:"), "{taken:?}");
     let long = ran(&["serve", &tiny, "--port", "0", "-c", "9999999"]);
     assert!(long.code == Some(2) && long.stderr.contains("the model was made for"), "{long:?}");
+    let record = ran(&["serve", &tiny, "--port", "0", "--record", "/no/such/folder/record.jsonl"]);
+    assert!(record.code == Some(1) && record.stderr.contains("cannot record to /no/such/folder/"), "{record:?}");
+    let alone = ran(&["serve", &tiny, "--port", "0", "--record-prompts"]);
+    assert!(alone.code == Some(2) && alone.stderr.contains("hint: --record names its file"), "{alone:?}");
+    assert_eq!(ran(&["serve", &tiny, "--speculate-share", "1.5"]).code, Some(2));
     for flags in [&["--port", "99999"][..], &["--host", "here"], &["--max-batch", "0"], &["--api-key", ""]] {
         assert_eq!(ran(&[&["serve", &tiny], flags].concat()).code, Some(2), "{flags:?}");
     }

@@ -1,0 +1,118 @@
+//! The record of requests that have ended: what stands in it, and what does not.
+
+mod support;
+
+use std::path::Path;
+
+use selfspec_server::{Arm, ChosenBy, RecordLine, RecordOptions};
+use serde_json::json;
+use support::{Running, completion};
+
+fn lines(path: &Path) -> Vec<RecordLine> {
+    let text = std::fs::read_to_string(path).expect("the file is there");
+    assert!(text.is_empty() || text.ends_with('\n'));
+    text.lines().map(|line| serde_json::from_str(line).expect("a line")).collect()
+}
+
+/// A server that records, without or with prompts.
+fn recording(path: &Path, prompts: bool) -> Running {
+    let record = RecordOptions { path: path.to_owned(), prompts };
+    Running::with(|options| (options.record, options.speculate_share) = (Some(record), Some(0.5)))
+}
+
+#[test]
+fn every_request_that_ends_has_a_line_and_no_text_in_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("record.jsonl");
+    let running = recording(&path, false);
+    let secret = json!({ "prompt": "the secret words", "stop": ["hidden"], "user": "somebody", "n": 2, "temperature": 0.7, "seed": 3 });
+    let (_, answer) = running.send("/v1/completions", &completion(&secret).to_string(), &[("x-request-id", "first")]);
+    let lookup = json!({ "speculation": { "drafter": "prompt-lookup", "draft_len": 3 }, "max_tokens": 30 });
+    let (_, drafted) = running.post("/v1/completions", &completion(&lookup));
+    assert_eq!(running.post("/v1/completions", &json!({ "prompt": 7 })).0, 400, "what never began has no line");
+    drop(running);
+    let lines = lines(&path);
+    let [first, second] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((first.id.as_str(), first.path.as_str(), first.arm_by), ("first", "/v1/completions", ChosenBy::Share));
+    assert_eq!((second.arm, second.arm_by), (Arm::Speculation, ChosenBy::Request));
+    assert!(second.id.starts_with("req-") && second.time >= first.time && first.time > 1.7e9);
+    assert_eq!(first.prompt_tokens, answer["usage"]["prompt_tokens"]);
+    assert_eq!(first.parameters["temperature"], 0.7);
+    assert_eq!(
+        (&first.parameters["seed"], &first.parameters["n"], &first.parameters["stop"]),
+        (&json!(3), &json!(2), &json!(1))
+    );
+    assert_eq!(first.choices.len(), 2);
+    for choice in first.choices.iter().chain(&second.choices) {
+        assert_eq!((choice.finish_reason.as_str(), &choice.error, &choice.text), ("length", &None, &None));
+        let gaps: u32 = choice.gaps.iter().map(|(_, tokens)| tokens).sum();
+        assert!(gaps < choice.completion_tokens as u32 && gaps > 0, "all but the first round: {choice:?}");
+        let (queue, first, whole) = (choice.queue_s.expect("admitted"), choice.ttft_s.expect("a token"), choice.e2e_s);
+        assert!(queue <= first && first <= whole, "{choice:?}");
+        let decoding: f64 = choice.gaps.iter().map(|(ms, _)| ms / 1e3).sum();
+        assert!(decoding <= whole, "{choice:?}");
+    }
+    assert_eq!(second.choices[0].completion_tokens, 30);
+    assert_eq!(second.choices[0].drafted, drafted["timings"]["draft_n"]);
+    assert_eq!(second.choices[0].accepted, drafted["timings"]["draft_n_accepted"]);
+    let text = std::fs::read_to_string(&path).expect("there");
+    let told = ["secret", "hidden", "somebody", "prompt\"", "\"text", "token_ids"];
+    assert!(told.iter().all(|word| !text.contains(word)), "{text}");
+}
+
+#[test]
+fn with_prompts_a_line_holds_what_a_replay_needs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("record.jsonl");
+    let running = recording(&path, true);
+    let body = completion(&json!({ "logprobs": 0 }));
+    let (_, answer) = running.post("/v1/completions", &body);
+    let chat = json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 3, "stream": true });
+    running.post("/v1/chat/completions", &chat);
+    drop(running);
+    let lines = lines(&path);
+    assert_eq!(lines[0].request.as_ref(), Some(&body));
+    assert_eq!(lines[0].choices[0].text.as_deref(), answer["choices"][0]["text"].as_str());
+    assert_eq!(lines[0].choices[0].token_ids.as_ref().map(Vec::len), Some(4));
+    assert_eq!((lines[1].path.as_str(), lines[1].request.as_ref()), ("/v1/chat/completions", Some(&chat)));
+    assert_eq!(lines[1].parameters["stream"], true);
+}
+
+#[test]
+fn a_client_that_leaves_has_a_line_too() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("record.jsonl");
+    let running = recording(&path, false);
+    let long = completion(&json!({ "max_tokens": 100_000, "stream": true }));
+    running.begin("/v1/completions", &long.to_string());
+    while !running.get("/metrics").1.contains("record_lines_total{outcome=\"written\"} 1\n") {
+        std::thread::yield_now();
+    }
+    let lines = lines(&path);
+    assert_eq!((lines.len(), lines[0].choices[0].finish_reason.as_str()), (1, "cancelled"));
+    assert!(lines[0].choices[0].completion_tokens > 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_costs_lines_and_nothing_else() {
+    let running = recording(Path::new("/dev/full"), true);
+    for _ in 0..3 {
+        assert_eq!(running.post("/v1/completions", &completion(&json!({}))).0, 200);
+    }
+    while !running.get("/metrics").1.contains("record_lines_total{outcome=\"failed\"} 3\n") {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_said_before_anything_is_served() {
+    use selfspec_server::{ServeError, ServeOptions, Server};
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("no/such/folder/record.jsonl");
+    let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
+    options.record = Some(RecordOptions { path: path.clone(), prompts: false });
+    let error = Server::bind(support::opened(&Running::engine()), options).err().expect("refused");
+    assert!(matches!(&error, ServeError::Record { path: named, .. } if *named == path), "{error}");
+    assert!(error.to_string().starts_with("cannot record to "), "{error}");
+}
