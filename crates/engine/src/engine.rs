@@ -16,13 +16,14 @@ use crate::budget::Shape;
 use crate::counters::{Counters, EngineCounters};
 use crate::error::EngineError;
 use crate::fault::Fault;
-use crate::generation::Generation;
+use crate::generation::{Canceller, Generation};
 use crate::info::ModelInfo;
 use crate::live::Job;
 use crate::loaded::{Loaded, TextSide};
 use crate::options::EngineOptions;
 use crate::output::Output;
 use crate::request::{Prompt, Request};
+use crate::sink::EventSink;
 use crate::worker::{Command, Rebuild, Worker, panic_message};
 
 /// The sequence id of a request that waits; it gets its own at admission.
@@ -128,13 +129,25 @@ impl Engine {
     /// # Errors
     /// The request names what the model has not got, cannot fit, or has a parameter out of range; nothing was queued.
     pub fn submit(&self, request: Request) -> Result<Generation, EngineError> {
-        let (job, generation) = self.prepare(request)?;
+        let (events, receiver) = mpsc::channel();
+        let canceller = self.submit_to(request, Box::new(events))?;
+        Ok(Generation::new(receiver, canceller))
+    }
+
+    /// Checks a request and puts it in the queue; its events go to `sink`, on the engine's thread. It is cancelled by the handle that is returned, or by
+    /// the sink's [demand](EventSink::demand).
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_to(&self, request: Request, sink: Box<dyn EventSink>) -> Result<Canceller, EngineError> {
+        let job = self.prepare(request, sink)?;
+        let canceller = Canceller(job.cancelled.clone());
         self.send(Command::Submit(Box::new(job)))?;
-        Ok(generation)
+        Ok(canceller)
     }
 
     /// Checks a request and makes what the engine's thread needs of it.
-    pub(crate) fn prepare(&self, request: Request) -> Result<(Job, Generation), EngineError> {
+    pub(crate) fn prepare(&self, request: Request, sink: Box<dyn EventSink>) -> Result<Job, EngineError> {
         let invalid = |field, why: String| EngineError::InvalidRequest { field, why };
         if request.max_tokens == Some(0) {
             return Err(invalid("max_tokens", "0 tokens are nothing to generate".to_owned()));
@@ -154,9 +167,7 @@ impl Engine {
             eos.extend(self.text.eos.iter().filter(|id| (**id as usize) < self.target.vocab));
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let (events, receiver) = mpsc::channel();
-        let output = Output::new(self.text.tokenizer.clone(), prompt.last().copied(), request.stop, events);
-        let cancelled = Arc::new(AtomicBool::new(false));
+        let output = Output::new(self.text.tokenizer.clone(), prompt.last().copied(), request.stop, sink);
         let params = SequenceParams {
             prompt,
             sampling: request.sampling,
@@ -167,8 +178,8 @@ impl Engine {
             entropy: self.entropy.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         let sequence = Sequence::new(UNPLACED, params, &self.target)?;
-        let job = Job { sequence, grant, output, cancelled: cancelled.clone(), submitted: Instant::now() };
-        Ok((job, Generation::new(receiver, cancelled)))
+        let cancelled = Arc::new(AtomicBool::new(false));
+        Ok(Job { sequence, grant, output, cancelled, deadline: request.deadline, submitted: Instant::now() })
     }
 
     /// The exit head of the model, if it has one.

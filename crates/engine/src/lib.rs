@@ -41,6 +41,7 @@ mod options;
 mod output;
 mod prefix;
 mod request;
+mod sink;
 mod tuning;
 mod vocab;
 mod worker;
@@ -57,6 +58,7 @@ pub use loaded::{Loaded, TextOnly};
 pub use measure::{MeasureOptions, Measurements};
 pub use options::EngineOptions;
 pub use request::{Prompt, Request};
+pub use sink::{Demand, EventSink};
 pub use tuning::{TunedDrafter, Tuning};
 
 // What a program on top of the engine needs of the crates below.

@@ -5,4 +5,5 @@ mod common;
 mod faults;
 mod opening;
 mod real_model;
+mod sinks;
 mod stopping;
