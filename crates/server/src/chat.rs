@@ -13,12 +13,9 @@ use crate::app::App;
 use crate::body;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::heavy;
+use crate::limits::{MOST_MESSAGES, MOST_TOP};
 use crate::request::Asked;
-
-/// Most messages of a conversation.
-const MOST_MESSAGES: usize = 4096;
-/// Most alternatives with a token's log-probability.
-const MOST_TOP: u64 = 20;
 
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
     let mut fields = body::read(&app, request).await?;
@@ -95,7 +92,8 @@ pub(crate) fn render(app: &App, messages: &[Message], extra: &Map<String, Value>
 fn encode(app: &App, messages: &[Message], extra: &Map<String, Value>) -> Result<Vec<TokenId>, ApiError> {
     let rendered = render(app, messages, extra)?;
     let tokenizer = app.engine().tokenizer().ok_or(EngineError::NoTokenizer)?;
-    tokenizer.encode_prompt(&rendered).map_err(|e| ApiError::field("messages", e.to_string()))
+    let encoded = heavy::run(rendered.text().len(), || tokenizer.encode_prompt(&rendered));
+    encoded.map_err(|e| ApiError::field("messages", e.to_string()))
 }
 
 /// Refuses what OpenAI's chat knows and this server cannot do.

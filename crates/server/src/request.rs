@@ -6,15 +6,8 @@ use serde_json::Value;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::limits::{LONGEST_STOP, MOST_BIASES, MOST_CHOICES, MOST_STOPS};
 use crate::speculation;
-
-/// Most answers to a request.
-const MOST_CHOICES: u64 = 16;
-/// Most stop strings, and most bytes of one.
-const MOST_STOPS: usize = 16;
-const LONGEST_STOP: usize = 1024;
-/// Most biases.
-const MOST_BIASES: usize = 1024;
 
 /// How to answer.
 #[derive(Debug, Clone)]

@@ -1,0 +1,151 @@
+//! Servers for the length of a test, and what is asked of them.
+#![allow(dead_code)] // each test binary uses a part of it
+
+pub(crate) mod planted;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_server::{ServeOptions, Server};
+use selfspec_testkit::{Family, TinyModel};
+use serde_json::{Value, json};
+
+fn loaded() -> Arc<Loaded> {
+    static LOADED: OnceLock<Arc<Loaded>> = OnceLock::new();
+    let load = || {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("tiny.gguf");
+        TinyModel::new(Family::Llama).gguf().write(&path);
+        Loaded::open(&path, Some(1)).expect("a sound model")
+    };
+    LOADED.get_or_init(load).clone()
+}
+
+pub(crate) fn engine(options: &EngineOptions) -> Arc<Engine> {
+    Arc::new(Engine::open_with(&loaded(), options).expect("opens"))
+}
+
+/// A server for the length of a test.
+pub(crate) struct Running {
+    pub(crate) url: String,
+    pub(crate) engine: Arc<Engine>,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
+        let options = EngineOptions { threads: Some(1), prefix_cache: true, ..EngineOptions::default() };
+        Self::on(engine(&options), change)
+    }
+
+    pub(crate) fn on(engine: Arc<Engine>, change: impl FnOnce(&mut ServeOptions)) -> Self {
+        let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
+        change(&mut options);
+        let server = Server::bind(engine.clone(), options).expect("a free port");
+        let url = format!("http://{}", server.addr());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
+        });
+        Running { url, engine, stop, thread: Some(thread) }
+    }
+
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.send(path, &body.to_string(), &[])
+    }
+
+    pub(crate) fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+        let (status, text) = self.raw(path, body, headers);
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    pub(crate) fn raw(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let mut request = agent().post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        text_of(request.send(body).expect("an answer"))
+    }
+
+    /// Takes no more work from now on.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// A connection on which these bytes have been sent.
+    pub(crate) fn wire(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.url.trim_start_matches("http://")).expect("it listens");
+        stream.write_all(bytes).expect("sent");
+        stream
+    }
+
+    /// The bytes of a request.
+    pub(crate) fn request(&self, head: &str, body: &str) -> Vec<u8> {
+        format!("{head} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+
+    /// Waits until so many requests are under way.
+    pub(crate) fn wait_for(&self, requests: usize) {
+        while !self.get("/metrics").1.contains(&format!("\nselfspec_requests {requests}\n")) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for what is live, and sees that every page is free.
+    pub(crate) fn pages_are_free(&self) {
+        let (free, total) = self.engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("it goes on");
+        assert_eq!(free, total);
+    }
+
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        text_of(agent().get(format!("{}{path}", self.url)).call().expect("an answer"))
+    }
+}
+
+pub(crate) fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().into()
+}
+
+fn text_of(mut response: ureq::http::Response<ureq::Body>) -> (u16, String) {
+    let mut text = String::new();
+    response.body_mut().as_reader().read_to_string(&mut text).expect("UTF-8");
+    (response.status().as_u16(), text)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends in peace");
+        }
+    }
+}
+
+pub(crate) fn chat(more: &Value) -> Value {
+    let mut body = json!({
+        "model": "tiny",
+        "messages": [{ "role": "user", "content": "hello there" }],
+        "max_tokens": 12,
+        "temperature": 0,
+        "ignore_eos": true,
+    });
+    let more = more.as_object().expect("an object");
+    body.as_object_mut().expect("an object").extend(more.clone());
+    body
+}
+
+/// The objects of a stream, which must end with `[DONE]`.
+pub(crate) fn chunks(text: &str) -> Vec<Value> {
+    let mut events: Vec<&str> = text.split_terminator("\n\n").collect();
+    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+    events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").expect("data")).expect("JSON")).collect()
+}
