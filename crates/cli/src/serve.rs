@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
         context: args.load.context,
         kv_bytes: args.load.kv_mib.map(|mib| mib << 20),
         max_batch: args.load.max_batch,
-        prefix_cache: true,
+        prefix_cache: !args.load.no_prefix_cache,
         ..args.compute.engine()
     };
     let engine = Arc::new(Engine::open_with(&loaded, &options)?);

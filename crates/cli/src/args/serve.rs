@@ -64,6 +64,9 @@ pub(crate) struct LoadArgs {
     /// Longest sequence, in positions [default: what the model was made for]
     #[arg(short = 'c', long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
     pub(crate) context: Option<usize>,
+    /// Forget what a request has read when it is over, instead of keeping it for those that begin alike
+    #[arg(long, env = "SELFSPEC_NO_PREFIX_CACHE", hide_env = true)]
+    pub(crate) no_prefix_cache: bool,
     /// Memory for the KV cache, in MiB [default: room for one sequence of the whole context, and for short ones beside it]
     #[arg(long, env = "SELFSPEC_KV_MIB", value_name = "MIB", value_parser = parse::count, hide_env = true)]
     pub(crate) kv_mib: Option<usize>,
