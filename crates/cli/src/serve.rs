@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use selfspec_engine::{Engine, EngineOptions};
-use selfspec_server::{RecordOptions, ServeOptions, Server};
+use selfspec_server::{RecordOptions, ServeError, ServeOptions, Server};
 
 use crate::args::ServeArgs;
 use crate::failure::usage;
@@ -17,6 +18,10 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     if args.watch.record_prompts && args.watch.record.is_none() {
         return Err(usage("--record-prompts: there is no record", "--record names its file"));
     }
+    let mut api_keys = args.access.api_key.clone();
+    if let Some(file) = &args.access.api_key_file {
+        api_keys.extend(keys_of(file)?);
+    }
     let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
     let most = loaded.info().context;
     if let Some(context) = args.load.context.filter(|context| *context > most) {
@@ -26,28 +31,48 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
         context: args.load.context,
         kv_bytes: args.load.kv_mib.map(|mib| mib << 20),
         max_batch: args.load.max_batch,
-        prefix_cache: true,
+        prefix_cache: !args.load.no_prefix_cache,
         ..args.compute.engine()
     };
     let engine = Arc::new(Engine::open_with(&loaded, &options)?);
     let addr = SocketAddr::new(args.access.host, args.access.port);
     let name = args.access.model_name.clone().unwrap_or_else(|| name(&args.model.model));
+    let open = api_keys.is_empty();
     let options = ServeOptions {
         tool_style: args.access.tool_style.0,
-        api_keys: args.access.api_key.clone(),
+        api_keys,
         most_requests: args.load.max_requests,
+        most_connections: args.load.max_connections,
+        stall_timeout: args.load.stall_timeout,
+        request_timeout: args.load.request_timeout,
+        cors_origins: args.access.cors_origin.clone(),
         speculate_share: args.watch.speculate_share,
         record: args.watch.record.clone().map(|path| RecordOptions { path, prompts: args.watch.record_prompts }),
         ..ServeOptions::new(addr, name.clone())
     };
-    let server = Server::bind(engine, options)?;
-    if !args.access.host.is_loopback() && args.access.api_key.is_empty() {
+    let server = Server::bind(engine, options).map_err(|error| match error {
+        ServeError::Origin { .. } => usage(format!("--cors-origin: {error}"), None),
+        error => error.into(),
+    })?;
+    if !args.access.host.is_loopback() && open {
         ui.note("anyone who can reach this machine can use the server: --api-key asks for a key");
     }
     ui.note(&format!("{name} is served on http://{}/v1 (Ctrl-C ends it)", server.addr()));
     let pausing = Pausing::new();
     server.run(move || pausing.interrupted())?;
     Ok(())
+}
+
+/// The keys of a file: one a line, without what follows a `#`.
+fn keys_of(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("--api-key-file {}", file.display()))?;
+    let keys = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let keys: Vec<String> = keys.filter(|key| !key.is_empty()).map(str::to_owned).collect();
+    if keys.is_empty() {
+        // Without keys everyone would be let in, which is not what a file of keys is for.
+        return Err(usage(format!("--api-key-file {}: there is no key in it", file.display()), None));
+    }
+    Ok(keys)
 }
 
 /// The model's name in the API: an alias as it is, of a path the last part without its ending.

@@ -16,7 +16,7 @@ use crate::budget::Shape;
 use crate::counters::{Counters, EngineCounters};
 use crate::error::EngineError;
 use crate::fault::Fault;
-use crate::generation::Generation;
+use crate::generation::{Canceller, Generation};
 use crate::grammar::{GrammarMask, Grammars};
 use crate::info::ModelInfo;
 use crate::live::Job;
@@ -24,6 +24,7 @@ use crate::loaded::{Loaded, TextSide};
 use crate::options::EngineOptions;
 use crate::output::Output;
 use crate::request::{Prompt, Request};
+use crate::sink::EventSink;
 use crate::worker::{Command, Rebuild, Worker, panic_message};
 
 /// The sequence id of a request that waits; it gets its own at admission.
@@ -131,13 +132,25 @@ impl Engine {
     /// # Errors
     /// The request names what the model has not got, cannot fit, or has a parameter out of range; nothing was queued.
     pub fn submit(&self, request: Request) -> Result<Generation, EngineError> {
-        let (job, generation) = self.prepare(request)?;
+        let (events, receiver) = mpsc::channel();
+        let canceller = self.submit_to(request, Box::new(events))?;
+        Ok(Generation::new(receiver, canceller))
+    }
+
+    /// Checks a request and puts it in the queue; its events go to `sink`, on the engine's thread. It is cancelled by the handle that is returned, or by
+    /// the sink's [demand](EventSink::demand).
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_to(&self, request: Request, sink: Box<dyn EventSink>) -> Result<Canceller, EngineError> {
+        let job = self.prepare(request, sink)?;
+        let canceller = Canceller(job.cancelled.clone());
         self.send(Command::Submit(Box::new(job)))?;
-        Ok(generation)
+        Ok(canceller)
     }
 
     /// Checks a request and makes what the engine's thread needs of it.
-    pub(crate) fn prepare(&self, request: Request) -> Result<(Job, Generation), EngineError> {
+    pub(crate) fn prepare(&self, request: Request, sink: Box<dyn EventSink>) -> Result<Job, EngineError> {
         let invalid = |field, why: String| EngineError::InvalidRequest { field, why };
         if request.max_tokens == Some(0) {
             return Err(invalid("max_tokens", "0 tokens are nothing to generate".to_owned()));
@@ -161,13 +174,11 @@ impl Engine {
             eos.extend(self.text.eos.iter().filter(|id| (**id as usize) < self.target.vocab));
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let (events, receiver) = mpsc::channel();
         // Behind text a first space is text; behind a control token it is the SentencePiece encoder's own. A grammar counts every byte.
         let tokenizer = &self.text.tokenizer;
         let is_text = |id: &TokenId| tokenizer.as_ref().is_some_and(|t| !t.is_control(*id));
         let continues = request.grammar.is_some() || prompt.last().is_some_and(is_text);
-        let output = Output::new(tokenizer.clone(), continues, request.stop, request.spelled, events);
-        let cancelled = Arc::new(AtomicBool::new(false));
+        let output = Output::new(tokenizer.clone(), continues, request.stop, request.spelled, sink);
         let params = SequenceParams {
             prompt,
             sampling: request.sampling,
@@ -183,8 +194,8 @@ impl Engine {
             Some(grammar) => sequence.with_mask(Box::new(GrammarMask::new(&grammar))),
             None => sequence,
         };
-        let job = Job { sequence, grant, output, cancelled: cancelled.clone(), submitted: Instant::now() };
-        Ok((job, Generation::new(receiver, cancelled)))
+        let cancelled = Arc::new(AtomicBool::new(false));
+        Ok(Job { sequence, grant, output, cancelled, deadline: request.deadline, submitted: Instant::now() })
     }
 
     /// Compiles a grammar for [`Request::grammar`], on a thread of its own and within a bounded time.

@@ -13,13 +13,13 @@ use crate::event::{Event, Summary};
 #[derive(Debug)]
 pub struct Generation {
     events: Receiver<Event>,
-    cancelled: Arc<AtomicBool>,
+    canceller: Canceller,
     ended: bool,
 }
 
 /// Cancels a request from anywhere, for example from a signal handler's thread.
 #[derive(Debug, Clone)]
-pub struct Canceller(Arc<AtomicBool>);
+pub struct Canceller(pub(crate) Arc<AtomicBool>);
 
 impl Canceller {
     /// Ends the request at the next step, with what it has generated so far.
@@ -29,20 +29,20 @@ impl Canceller {
 }
 
 impl Generation {
-    pub(crate) fn new(events: Receiver<Event>, cancelled: Arc<AtomicBool>) -> Self {
-        Generation { events, cancelled, ended: false }
+    pub(crate) fn new(events: Receiver<Event>, canceller: Canceller) -> Self {
+        Generation { events, canceller, ended: false }
     }
 
     /// Ends the request at the next step, with what it has generated so far: the stream goes on to an [`Event::Done`] whose
     /// reason is `cancelled`, unless it ends otherwise first. Text that was held back because it might have become part of a
     /// stop string, or a character, is left out.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.canceller.cancel();
     }
 
     /// A handle that can cancel the request while another thread waits for its events.
     pub fn canceller(&self) -> Canceller {
-        Canceller(self.cancelled.clone())
+        self.canceller.clone()
     }
 
     /// The next event, waiting for it at most `timeout`. `Ok(None)`: the stream has ended.
@@ -100,6 +100,6 @@ impl Iterator for Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.canceller.cancel();
     }
 }

@@ -43,6 +43,7 @@ mod options;
 mod output;
 mod prefix;
 mod request;
+mod sink;
 mod step_kind;
 mod tuning;
 mod vocab;
@@ -61,6 +62,7 @@ pub use loaded::{Loaded, TextOnly};
 pub use measure::{MeasureOptions, Measurements};
 pub use options::EngineOptions;
 pub use request::{Prompt, Request};
+pub use sink::{Demand, EventSink};
 pub use step_kind::StepKind;
 pub use tuning::{TunedDrafter, Tuning};
 

@@ -14,6 +14,7 @@ use crate::error::EngineError;
 use crate::event::{Event, FinishReason, Gap, Progress, Summary};
 use crate::output::Output;
 use crate::prefix::PrefixCache;
+use crate::sink::Demand;
 use crate::worker::panic_message;
 
 /// A request that waits, checked and ready.
@@ -22,6 +23,7 @@ pub(crate) struct Job {
     pub(crate) grant: Grant,
     pub(crate) output: Output,
     pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) deadline: Option<Instant>,
     pub(crate) submitted: Instant,
 }
 
@@ -31,17 +33,25 @@ impl Job {
         self.grant.next_round(self.sequence.tokens().len(), page_positions)
     }
 
-    pub(crate) fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+    /// Whether it is to end before it began: nobody wants it any more, or its deadline has passed.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.cancelled() || is_late(self.deadline, now)
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.output.demand() == Demand::Never
     }
 
     /// Ends it before it began.
-    pub(crate) fn refuse(self, error: EngineError) {
+    pub(crate) fn refuse(mut self, error: EngineError) {
         self.output.send(Event::Failed(error));
     }
 
-    /// Ends it before it began, because nobody wants it any more.
-    pub(crate) fn cancel(self) {
+    /// Ends what [is over](Job::is_over).
+    pub(crate) fn give_up(mut self) {
+        if !self.cancelled() {
+            return self.refuse(EngineError::DeadlineInQueue);
+        }
         self.output.send(Event::Done(Box::new(Summary {
             finish_reason: FinishReason::Cancelled,
             prompt_tokens: self.sequence.prompt_len(),
@@ -59,6 +69,10 @@ impl Job {
     }
 }
 
+fn is_late(deadline: Option<Instant>, now: Instant) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now)
+}
+
 /// A sequence of the backend that holds as much of the tokens as an earlier one left, and how many.
 fn begin(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
     let found = prefixes.fork(backend, sequence.tokens(), sequence.wants_exit_kv());
@@ -72,6 +86,7 @@ pub(crate) struct Live {
     grant: Grant,
     output: Output,
     cancelled: Arc<AtomicBool>,
+    deadline: Option<Instant>,
     submitted: Instant,
     admitted: Instant,
     first_token: Option<Instant>,
@@ -84,7 +99,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Gives the job a sequence of the backend.
-    pub(crate) fn admit(job: Job, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> Live {
+    pub(crate) fn admit(mut job: Job, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> Live {
         let mut sequence = job.sequence;
         let (seq, cached) = begin(&sequence, backend, prefixes);
         sequence.preempted(seq, cached);
@@ -95,6 +110,7 @@ impl Live {
             grant: job.grant,
             output: job.output,
             cancelled: job.cancelled,
+            deadline: job.deadline,
             submitted: job.submitted,
             admitted: Instant::now(),
             first_token: None,
@@ -112,6 +128,29 @@ impl Live {
             backend.free(seq);
         }
         self.sequence.wait();
+    }
+
+    /// What the consumer wants.
+    pub(crate) fn demand(&self) -> Demand {
+        self.output.demand()
+    }
+
+    /// Gives its pages back because its consumer wants nothing for now. As long as nobody else wants them they are kept for its [return](Live::resume).
+    pub(crate) fn set_aside(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
+        self.begin_anew(backend);
+        self.sequence.wait();
+        if self.ended() {
+            return;
+        }
+        if let Some(seq) = self.seq.take() {
+            self.leave(seq, backend, prefixes);
+        }
+    }
+
+    /// Leaves the sequence to those that begin like it, or frees it.
+    fn leave(&self, seq: SeqId, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
+        let held = backend.kv_len(seq).unwrap_or(0).min(self.sequence.tokens().len());
+        prefixes.keep(backend, seq, &self.sequence.tokens()[..held], self.sequence.wants_exit_kv());
     }
 
     /// Gives it a sequence of the backend again.
@@ -140,8 +179,13 @@ impl Live {
         self.reach.div_ceil(page_positions)
     }
 
-    pub(crate) fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+    /// Whether it is to end before its time: nobody wants it any more, or its deadline has passed.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.cancelled() || is_late(self.deadline, now)
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.output.demand() == Demand::Never
     }
 
     /// Whether the prompt has not been read to its end.
@@ -271,8 +315,7 @@ impl Live {
             Some(Ok(reason)) => {
                 let summary = self.summary(reason);
                 if let Some(seq) = self.seq.take() {
-                    let held = backend.kv_len(seq).unwrap_or(0).min(self.sequence.tokens().len());
-                    prefixes.keep(backend, seq, &self.sequence.tokens()[..held], self.sequence.wants_exit_kv());
+                    self.leave(seq, backend, prefixes);
                 }
                 Event::Done(Box::new(summary))
             }
@@ -282,14 +325,18 @@ impl Live {
         self.end(backend, event);
     }
 
-    /// Frees the sequence; its consumer gets what was generated.
-    pub(crate) fn cancel(mut self, backend: &mut dyn Backend) {
-        let summary = self.summary(FinishReason::Cancelled);
-        self.end(backend, Event::Done(Box::new(summary)));
+    /// Ends what [is over](Live::is_over) and frees the sequence; the consumer gets what was generated.
+    pub(crate) fn give_up(mut self, backend: &mut dyn Backend) {
+        let event = if self.cancelled() {
+            Event::Done(Box::new(self.summary(FinishReason::Cancelled)))
+        } else {
+            Event::Failed(EngineError::Deadline { tokens: self.tokens() })
+        };
+        self.end(backend, event);
     }
 
     /// Frees the sequence and sends its last event.
-    pub(crate) fn end(self, backend: &mut dyn Backend, event: Event) {
+    pub(crate) fn end(mut self, backend: &mut dyn Backend, event: Event) {
         self.output.send(event);
         if let Some(seq) = self.seq {
             backend.free(seq);

@@ -4,18 +4,18 @@
 //! stop string is at the same token with speculation as without, and tokens committed after it are seen by nobody.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use selfspec_model::TokenId;
 use selfspec_spec::Committed;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::event::{Event, FinishReason, Progress, TokenEvent};
+use crate::sink::{Demand, EventSink};
 
 /// The text side of one sequence.
 pub(crate) struct Output {
     text: Option<Text>,
-    events: Sender<Event>,
+    events: Box<dyn EventSink>,
     ids: Vec<TokenId>,
     whole: String, // the text that was sent
 }
@@ -34,7 +34,7 @@ impl Output {
         continues: bool,
         stop: Vec<String>,
         spelled: Vec<TokenId>,
-        events: Sender<Event>,
+        events: Box<dyn EventSink>,
     ) -> Self {
         let text = tokenizer.map(|tokenizer| Text {
             detokenizer: if continues { Detokenizer::continuing() } else { Detokenizer::new() }.spelling(spelled),
@@ -60,8 +60,7 @@ impl Output {
             let stopped = self.text.as_mut().is_some_and(|t| t.push(token.token, ending, &mut text));
             self.ids.push(token.token);
             self.whole.push_str(&text);
-            // A consumer that is gone has set the request's cancel flag as well.
-            let _ = self.events.send(Event::Token(TokenEvent {
+            self.events.take(Event::Token(TokenEvent {
                 id: token.token,
                 text,
                 source: token.source,
@@ -76,8 +75,13 @@ impl Output {
     }
 
     /// Sends an event that is not a token.
-    pub(crate) fn send(&self, event: Event) {
-        let _ = self.events.send(event);
+    pub(crate) fn send(&mut self, event: Event) {
+        self.events.take(event);
+    }
+
+    /// What the consumer wants.
+    pub(crate) fn demand(&self) -> Demand {
+        self.events.demand()
     }
 
     /// Tokens so far.

@@ -1,5 +1,7 @@
 //! What may be asked of an engine.
 
+use std::time::Instant;
+
 use selfspec_model::TokenId;
 use selfspec_spec::{SamplingParams, SpeculationParams};
 use selfspec_text::{Grammar, Message};
@@ -43,6 +45,9 @@ pub struct Request {
     pub spelled: Vec<TokenId>,
     /// Log-probabilities wanted with each token: that of the token and of this many most likely ones.
     pub logprobs: Option<usize>,
+    /// When it ends with an error if it has not ended by then: [`EngineError::DeadlineInQueue`](crate::EngineError::DeadlineInQueue) if it has not begun, else
+    /// [`EngineError::Deadline`](crate::EngineError::Deadline). It is looked at before each step.
+    pub deadline: Option<Instant>,
 }
 
 impl Request {
@@ -60,6 +65,7 @@ impl Request {
             prediction: Vec::new(),
             spelled: Vec::new(),
             logprobs: None,
+            deadline: None,
         }
     }
 }

@@ -6,12 +6,15 @@
 //! **Pages.** A request is admitted when there are pages for its prompt and its first round, not for all that it may come to say. When the cache is full the
 //! youngest live request gives its pages back and waits, first in the queue, to be computed again: to the same bits, so that nobody can tell. The oldest
 //! never gives way, and one alone always fits; so all come to their end.
+//!
+//! **Slow consumers.** A request whose consumer [wants nothing for now](Demand::Later) is set aside: it gives its place and its pages back within a step, and stands
+//! first in the queue again when there is demand. Nobody waits for a consumer.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use selfspec_model::{Backend, BackendError, Row, StepOutput};
 use selfspec_spec::{Committed, CostModel, drafts_first};
@@ -23,6 +26,10 @@ use crate::fault::{Fault, believed};
 use crate::live::{Job, Live};
 use crate::options::EngineOptions;
 use crate::prefix::PrefixCache;
+use crate::sink::Demand;
+
+/// How often it is looked whether there is demand again for a request that was set aside, when there is nothing else to do.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Something to do with the backend while no sequence is live; it gets the message of a panic that the backend did not survive
 /// instead. Answers false if it panicked.
@@ -45,10 +52,10 @@ enum Waiting {
 }
 
 impl Waiting {
-    fn cancelled(&self) -> bool {
+    fn is_over(&self, now: Instant) -> bool {
         match self {
-            Waiting::Job(job) => job.cancelled(),
-            Waiting::Preempted(live) => live.cancelled(),
+            Waiting::Job(job) => job.is_over(now),
+            Waiting::Preempted(live) => live.is_over(now),
             Waiting::Exclusive(_) => false,
         }
     }
@@ -71,6 +78,7 @@ pub(crate) struct Worker {
     commands: Receiver<Command>,
     queue: VecDeque<Waiting>, // first come, first served
     live: Vec<Live>,          // in order of admission
+    aside: Vec<Box<Live>>,    // without pages, since their consumers want nothing for now
     prefixes: PrefixCache,
     max_batch: usize,
     prefill_chunk: usize,
@@ -98,6 +106,7 @@ impl Worker {
             commands,
             queue: VecDeque::new(),
             live: Vec::new(),
+            aside: Vec::new(),
             prefixes: PrefixCache::new(options.prefix_cache),
             max_batch: options.max_batch.max(1),
             prefill_chunk: options.prefill_chunk.max(1),
@@ -115,12 +124,17 @@ impl Worker {
         self.tell();
         while self.receive() {
             self.let_go();
+            self.call_back();
             self.admit();
             self.tell();
             self.step();
+            self.set_aside();
             self.tell();
         }
         for live in self.live.drain(..) {
+            live.end(&mut *self.backend, Event::Failed(EngineError::Stopped));
+        }
+        for live in self.aside.drain(..) {
             live.end(&mut *self.backend, Event::Failed(EngineError::Stopped));
         }
         for waiting in self.queue.drain(..) {
@@ -148,9 +162,15 @@ impl Worker {
     /// Moves new commands to the queue; waits for one when there is nothing to do. False once the handle is gone.
     fn receive(&mut self) -> bool {
         if self.live.is_empty() && self.queue.is_empty() {
-            match self.commands.recv() {
+            let next = if self.aside.is_empty() {
+                self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.commands.recv_timeout(LOOK_AGAIN)
+            };
+            match next {
                 Ok(command) => self.queue.push_back(command.into()),
-                Err(_) => return false,
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
         loop {
@@ -162,19 +182,42 @@ impl Worker {
         }
     }
 
-    /// Ends cancelled requests, live and waiting.
+    /// Ends requests that nobody wants any more or whose deadlines have passed, live and waiting.
     fn let_go(&mut self) {
-        let backend = &mut *self.backend;
-        for live in self.live.extract_if(.., |live| live.cancelled()) {
-            live.cancel(backend);
+        let (backend, now) = (&mut *self.backend, Instant::now());
+        for live in self.live.extract_if(.., |live| live.is_over(now)) {
+            live.give_up(backend);
         }
-        if self.queue.iter().any(Waiting::cancelled) {
+        for live in self.aside.extract_if(.., |live| live.is_over(now)) {
+            live.give_up(backend);
+        }
+        if self.queue.iter().any(|waiting| waiting.is_over(now)) {
             for waiting in std::mem::take(&mut self.queue) {
                 match waiting {
-                    Waiting::Job(job) if job.cancelled() => job.cancel(),
-                    Waiting::Preempted(live) if live.cancelled() => live.cancel(backend),
+                    Waiting::Job(job) if job.is_over(now) => job.give_up(),
+                    Waiting::Preempted(live) if live.is_over(now) => live.give_up(backend),
                     other => self.queue.push_back(other),
                 }
+            }
+        }
+    }
+
+    /// Lets the requests go on whose consumers want more again: those that were set aside first stand first in the queue.
+    fn call_back(&mut self) {
+        let back: Vec<_> = self.aside.extract_if(.., |live| live.demand() == Demand::More).collect();
+        for live in back.into_iter().rev() {
+            self.queue.push_front(Waiting::Preempted(live));
+        }
+    }
+
+    /// Takes the pages of live requests whose consumers want nothing for now.
+    fn set_aside(&mut self) {
+        for mut live in self.live.extract_if(.., |live| live.demand() == Demand::Later) {
+            live.set_aside(&mut *self.backend, &mut self.prefixes);
+            if live.ended() {
+                live.finish(&mut *self.backend, &mut self.prefixes);
+            } else {
+                self.aside.push(Box::new(live));
             }
         }
     }
@@ -399,11 +442,12 @@ mod tests {
         let (commands, receiver) = mpsc::channel();
         let options = EngineOptions { max_batch: 1, prefill_chunk: 16, ..EngineOptions::default() };
         let mut worker = Worker::new(fake(), None, receiver, &options, Arc::default());
-        let generations: Vec<_> = (0..3)
+        let streams: Vec<_> = (0..3)
             .map(|_| {
-                let (job, generation) = engine.prepare(Request::new(Prompt::Tokens(vec![1]))).expect("sound");
+                let (sink, events) = mpsc::channel();
+                let job = engine.prepare(Request::new(Prompt::Tokens(vec![1])), Box::new(sink)).expect("sound");
                 commands.send(Command::Submit(Box::new(job))).expect("the worker is there");
-                generation
+                events
             })
             .collect();
         assert!(worker.receive());
@@ -412,8 +456,8 @@ mod tests {
         assert_eq!((worker.live.len(), worker.queue.len()), (1, 2));
         drop(commands);
         worker.run();
-        for generation in generations {
-            assert!(matches!(generation.last(), Some(Event::Failed(EngineError::Stopped))));
+        for events in streams {
+            assert!(matches!(events.iter().last(), Some(Event::Failed(EngineError::Stopped))));
         }
     }
 }

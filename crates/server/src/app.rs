@@ -2,30 +2,29 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::http::HeaderValue;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use selfspec_engine::{Engine, TokenId, ToolStyle};
+use selfspec_engine::{Engine, Request, TokenId, ToolStyle};
 use sha2::{Digest, Sha256};
 
 use crate::answer::{Head, Kind, whole};
 use crate::arm;
 use crate::error::ApiError;
 use crate::events::{Events, Load};
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::record::{LineCounts, RecordOptions, Recorder};
 use crate::request::Asked;
 use crate::serve::{ServeError, ServeOptions};
 use crate::ticket::{self, Ticket};
 use crate::watch::{About, Watch};
-use crate::{chat, completions, models, page, probes, stream, tokens};
+use crate::{chat, completions, cors, keys, models, page, panics, probes, stream, tokens};
 
 /// The header that says how a request was decoded.
 const ARM: &str = "x-selfspec-arm";
@@ -34,7 +33,7 @@ const ARM: &str = "x-selfspec-arm";
 pub(crate) struct App {
     engine: Arc<Engine>,
     options: ServeOptions,
-    keys: Vec<[u8; 32]>, // hashes
+    keys: Keys,
     load: Arc<Load>,
     started: u64, // seconds since 1970
     fingerprint: String,
@@ -74,7 +73,7 @@ impl App {
         Ok(Arc::new(App {
             tool_style,
             tool_tags: tags.into_iter().flatten().filter_map(control).collect(),
-            keys: options.api_keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect(),
+            keys: Keys::new(&options.api_keys),
             load: Load::new(options.most_requests, options.most_tokens),
             started: now(),
             fingerprint: format!("fp_{hex}"),
@@ -104,6 +103,10 @@ impl App {
     /// The control tokens that stand around calls.
     pub(crate) fn tool_tags(&self) -> &[TokenId] {
         &self.tool_tags
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     pub(crate) fn model_id(&self) -> &str {
@@ -163,13 +166,13 @@ impl App {
         let choices = asked.choices;
         let (arm, by) = arm::assign(&mut asked, self.options.speculate_share, &ticket.id);
         let share = self.load.take(choices, choices * prompt.len()).map_err(ApiError::overloaded)?;
-        let generations = asked.requests(prompt).into_iter().map(|request| self.engine.submit(request));
-        let generations = generations.collect::<Result<Vec<_>, _>>();
-        let generations = generations.map_err(|error| ApiError::of_prompt(error, kind.prompt()))?;
         let (stream, prompt_tokens, parameters) = (asked.stream, prompt.len(), asked.parameters());
         let about = About { arm, by, stream, choices, prompt_tokens, parameters };
         let watch = Watch::new(self.metrics.clone(), self.recorder.clone(), ticket, about);
-        let events = Events::follow(generations, share, &watch);
+        let deadline = self.options.request_timeout.map(|timeout| Instant::now() + timeout);
+        let requests = asked.requests(prompt).into_iter().map(|request| Request { deadline, ..request }).collect();
+        let events = Events::submit(&self.engine, requests, share, &watch);
+        let mut events = events.map_err(|error| ApiError::of_prompt(error, kind.prompt()))?;
         drop(watch);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let prefix = match kind {
@@ -184,6 +187,8 @@ impl App {
             fingerprint: self.fingerprint.clone(),
         };
         let mut response = if asked.stream {
+            // What fails in the queue has a status of its own; later the answer has begun, and an error is an event in it.
+            events.begun().await?;
             stream::answer(head, self.engine.clone(), events, asked)
         } else {
             Json(whole(&head, &self.engine, events, &asked).await?).into_response()
@@ -191,36 +196,21 @@ impl App {
         response.headers_mut().insert(ARM, HeaderValue::from_static(arm.name()));
         Ok(response)
     }
-
-    /// Whether the request carries one of the keys, if keys are asked for. All keys are compared to the end, by their hashes, so that the time tells nothing.
-    fn admits(&self, request: &Request<Body>) -> bool {
-        if self.keys.is_empty() {
-            return true;
-        }
-        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let bearer = header(header::AUTHORIZATION.as_str()).and_then(|value| {
-            let (scheme, key) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-        });
-        let Some(key) = bearer.or_else(|| header("x-api-key")) else { return false };
-        let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        let differs = |known: &[u8; 32]| known.iter().zip(&hash).fold(0, |all, (a, b)| all | (a ^ b)) != 0;
-        self.keys.iter().fold(false, |found, known| found | !differs(known))
-    }
 }
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Refuses requests without a key, where one is asked for.
-async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
-    if app.admits(&request) { next.run(request).await } else { ApiError::unauthorized().into_response() }
-}
-
 /// The paths.
-pub(crate) fn router(app: Arc<App>) -> Router {
-    let guarded = Router::new()
+///
+/// # Errors
+/// [`ServeError::Origin`].
+pub(crate) fn router(app: Arc<App>) -> Result<Router, ServeError> {
+    let cors = cors::layer(&app.options.cors_origins)?;
+    let router = Router::new()
+        .route("/livez", get(probes::livez))
+        .route("/readyz", get(probes::readyz))
         .route("/v1/chat/completions", post(chat::completions))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/models", get(models::list))
@@ -231,14 +221,15 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/health", get(probes::readyz))
         .route("/metrics", get(probes::metrics))
         .route("/props", get(probes::props))
-        .layer(from_fn_with_state(app.clone(), guard));
-    Router::new()
-        .route("/livez", get(probes::livez))
-        .route("/readyz", get(probes::readyz))
         .merge(page::routes())
-        .merge(guarded)
         .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .layer(from_fn_with_state(app.clone(), keys::guard))
+        .layer(from_fn(panics::catch))
         .layer(from_fn_with_state(app.clone(), ticket::issue))
-        .with_state(app)
+        .with_state(app);
+    Ok(match cors {
+        Some(cors) => router.layer(cors),
+        None => router,
+    })
 }

@@ -16,14 +16,13 @@ use crate::constraint::{Constraint, grammar_of};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::format::Format;
+use crate::heavy;
+use crate::limits::MOST_TOP;
 use crate::messages::Conversation;
 use crate::prediction;
 use crate::request::Asked;
 use crate::ticket::Ticket;
 use crate::tools::Tools;
-
-/// Most alternatives with a token's log-probability.
-const MOST_TOP: u64 = 20;
 
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
     let ticket = Ticket::of(&request);
@@ -71,7 +70,8 @@ pub(crate) fn render(app: &App, conversation: &Conversation, tools: &Tools) -> R
 fn encode(app: &App, conversation: &Conversation, tools: &Tools) -> Result<Vec<TokenId>, ApiError> {
     let rendered = render(app, conversation, tools)?;
     let tokenizer = app.engine().tokenizer().ok_or(EngineError::NoTokenizer)?;
-    tokenizer.encode_prompt(&rendered).map_err(|e| ApiError::field("messages", e.to_string()))
+    let encoded = heavy::run(rendered.text().len(), || tokenizer.encode_prompt(&rendered));
+    encoded.map_err(|e| ApiError::field("messages", e.to_string()))
 }
 
 /// Refuses what OpenAI's chat knows and this server cannot do.

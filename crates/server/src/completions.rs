@@ -14,12 +14,12 @@ use crate::body;
 use crate::constraint::{Constraint, grammar_of};
 use crate::error::ApiError;
 use crate::format::Format;
+use crate::heavy;
+use crate::limits::MOST_TOP;
 use crate::request::Asked;
 use crate::ticket::Ticket;
 use crate::tools::Tools;
 
-/// Most alternatives with a token's log-probability.
-const MOST_TOP: u64 = 20;
 /// Tokens where the request says nothing, as OpenAI's API has it.
 const USUAL_TOKENS: usize = 16;
 
@@ -58,5 +58,6 @@ fn prompt(app: &App, value: Option<Value>) -> Result<Vec<TokenId>, ApiError> {
         },
         Some(_) => return Err(wrong("expected a string, or an array of token ids")),
     };
-    app.engine().encode(&prompt).map_err(|e| wrong(&e.to_string()))
+    let bytes = if let Prompt::Text(text) = &prompt { text.len() } else { 0 };
+    heavy::run(bytes, || app.engine().encode(&prompt)).map_err(|e| wrong(&e.to_string()))
 }

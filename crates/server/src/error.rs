@@ -62,6 +62,10 @@ impl ApiError {
         }
     }
 
+    pub(crate) fn too_slow() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", "the body did not come in time")
+    }
+
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("the body is larger than {limit} bytes, which is all that this server takes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
@@ -78,6 +82,16 @@ impl ApiError {
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         ApiError { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message) }
+    }
+
+    /// The request's time was over before it had begun.
+    fn not_begun(message: impl Into<String>) -> Self {
+        ApiError { code: Some("timeout"), ..Self::unavailable(message) }
+    }
+
+    /// The request's time was over before it had ended. What it had said by then is no answer, and would look like one with a reason to end of its own.
+    fn not_ended(message: impl Into<String>) -> Self {
+        ApiError { code: Some("timeout"), ..Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", message) }
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
@@ -116,6 +130,8 @@ impl From<EngineError> for ApiError {
             | EngineError::Text(_)
             | EngineError::Spec(_)
             | EngineError::Backend(_) => ApiError::bad_request(message),
+            EngineError::DeadlineInQueue => ApiError::not_begun(message),
+            EngineError::Deadline { .. } => ApiError::not_ended(message),
             EngineError::Busy { .. } => ApiError::overloaded(message),
             EngineError::Stopped => ApiError::unavailable(message),
             _ => ApiError::internal(message),

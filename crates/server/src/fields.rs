@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::limits::DEPTH;
 
 /// The fields of a request that have not been taken yet. A field that is null counts as absent.
 #[derive(Debug)]
@@ -14,8 +15,6 @@ pub(crate) struct Fields(Map<String, Value>);
 /// Names of fields that nobody knew, which are logged once each; no more than this many, so that no client fills memory or log.
 static UNKNOWN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 const MOST_UNKNOWN: usize = 100;
-/// Deepest nesting of a value.
-const DEPTH: usize = 64;
 
 impl Fields {
     /// Reads a body.

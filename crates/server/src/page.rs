@@ -47,6 +47,11 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     })
 }
 
+/// Whether the path is one of the page's.
+pub(crate) fn has(path: &str) -> bool {
+    FILES.iter().any(|file| file.path == path)
+}
+
 /// A browser asks each time whether its copy is still the right one.
 fn answer(file: &File, tag: &str, asked: &HeaderMap) -> Response {
     let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());

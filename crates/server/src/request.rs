@@ -7,15 +7,8 @@ use crate::app::App;
 use crate::calls::Calling;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::limits::{LONGEST_STOP, MOST_BIASES, MOST_CHOICES, MOST_STOPS};
 use crate::speculation;
-
-/// Most answers to a request.
-const MOST_CHOICES: u64 = 16;
-/// Most stop strings, and most bytes of one.
-const MOST_STOPS: usize = 16;
-const LONGEST_STOP: usize = 1024;
-/// Most biases.
-const MOST_BIASES: usize = 1024;
 
 /// How to answer.
 #[derive(Debug, Clone)]

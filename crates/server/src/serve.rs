@@ -5,11 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use selfspec_engine::{Engine, ToolStyle};
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use crate::app::{App, router};
 use crate::record::RecordOptions;
+use crate::{connections, limits};
+
+/// Connections that the system holds until they are accepted.
+const BACKLOG: i32 = 4096;
+/// Most threads that stand in for those which are busy with a long input.
+const BUSY_THREADS: usize = 16;
 
 /// How a server is set up.
 #[derive(Debug, Clone)]
@@ -26,10 +34,20 @@ pub struct ServeOptions {
     pub most_requests: usize,
     /// Most prompt tokens of all of them.
     pub most_tokens: usize,
+    /// Most connections at a time; others wait to be accepted.
+    pub most_connections: usize,
     /// Largest body, in bytes.
     pub body_limit: usize,
-    /// How long a body may take to come.
+    /// How long headers may take to come, and a body. A connection without requests is closed after this.
     pub read_timeout: Duration,
+    /// How long a client may take none of what is sent to it; then its connection is closed, and its request is over.
+    pub stall_timeout: Duration,
+    /// How long a request may wait and run. One that has not begun by then is answered 503, with Retry-After. One that has begun is answered 504, not with the part that
+    /// it has said: no reason to end that clients know would be true of it. In a stream, whose status has been sent, the same error is the last event before `[DONE]`.
+    /// `None`: as long as it takes.
+    pub request_timeout: Option<Duration>,
+    /// Origins whose pages may use the server from a browser, `*` for all; none: no page may.
+    pub cors_origins: Vec<String>,
     /// How long requests under way have to end when the server stops.
     pub drain: Duration,
     /// Share of the requests that draft, from 0 to 1, of those that do not say how to; none: what the model's tuning says for all.
@@ -46,11 +64,15 @@ impl ServeOptions {
             model_id: model_id.into(),
             tool_style: None,
             api_keys: Vec::new(),
-            most_requests: 128,
-            most_tokens: 256 << 10,
-            body_limit: 8 << 20,
-            read_timeout: Duration::from_secs(30),
-            drain: Duration::from_secs(30),
+            most_requests: limits::REQUESTS,
+            most_tokens: limits::TOKENS,
+            most_connections: limits::CONNECTIONS,
+            body_limit: limits::BODY,
+            read_timeout: limits::READ_TIME,
+            stall_timeout: limits::STALL_TIME,
+            request_timeout: None,
+            cors_origins: Vec::new(),
+            drain: limits::DRAIN_TIME,
             speculate_share: None,
             record: None,
         }
@@ -76,6 +98,12 @@ pub enum ServeError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// An origin is none.
+    #[error("{origin:?} is no origin: expected one like https://example.org, or *")]
+    Origin {
+        /// As it was given.
+        origin: String,
+    },
     /// The system refused something while it ran.
     #[error("the server ended: {0}")]
     Io(#[from] std::io::Error),
@@ -84,6 +112,7 @@ pub enum ServeError {
 /// A server that listens and has not begun to answer.
 pub struct Server {
     app: Arc<App>,
+    router: Router,
     listener: std::net::TcpListener,
     addr: SocketAddr,
 }
@@ -92,13 +121,13 @@ impl Server {
     /// Listens.
     ///
     /// # Errors
-    /// [`ServeError::Listen`] and [`ServeError::Record`].
+    /// [`ServeError::Listen`], [`ServeError::Origin`] and [`ServeError::Record`].
     pub fn bind(engine: Arc<Engine>, options: ServeOptions) -> Result<Server, ServeError> {
         let listen = |source| ServeError::Listen { addr: options.addr, source };
-        let listener = std::net::TcpListener::bind(options.addr).map_err(listen)?;
-        listener.set_nonblocking(true)?;
+        let listener = self::listen(options.addr).map_err(listen)?;
         let addr = listener.local_addr()?;
-        Ok(Server { app: App::new(engine, options)?, listener, addr })
+        let app = App::new(engine, options)?;
+        Ok(Server { router: router(app.clone())?, app, listener, addr })
     }
 
     /// Where it listens: with port 0, the port that the system chose.
@@ -114,7 +143,7 @@ impl Server {
     pub fn run(self, interrupted: impl Fn() -> bool + Send + 'static) -> Result<(), ServeError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .max_blocking_threads(self.app.options().most_requests.max(64) * 2)
+            .max_blocking_threads(BUSY_THREADS)
             .enable_all()
             .build()?;
         let app = self.app;
@@ -133,7 +162,7 @@ impl Server {
                 draining.drain();
                 let _ = tell.send(terminated); // whoever should hear of it has ended
             };
-            let server = axum::serve(listener, router(app)).with_graceful_shutdown(stop);
+            let server = connections::serve(listener, self.router, app.options(), stop);
             let late = async {
                 match told.await {
                     Ok(mut terminated) => {
@@ -146,14 +175,27 @@ impl Server {
                 }
             };
             tokio::select! {
-                ended = server => ended.map_err(ServeError::from),
-                () = late => Ok(()),
+                () = server => {}
+                () = late => {}
             }
+            Ok(())
         });
         runtime.shutdown_timeout(Duration::from_millis(200));
         ended.close_record();
         result
     }
+}
+
+/// Listens; many clients may come at the same moment.
+fn listen(addr: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+    // On Windows it would let another program take the port away.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 /// Waits until `interrupted` holds.

@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::body;
 use crate::chat::render;
 use crate::error::ApiError;
+use crate::heavy;
 use crate::messages::Conversation;
 use crate::tools::Tools;
 
@@ -25,7 +26,9 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request<Body>
     let content = fields.string("content")?.ok_or_else(|| ApiError::field("content", "it is missing"))?;
     let special = fields.bool("add_special")?.unwrap_or(false);
     fields.finish();
-    let tokens = tokenizer(&app)?.encode(&content, special).map_err(|e| ApiError::field("content", e.to_string()))?;
+    let tokenizer = tokenizer(&app)?;
+    let tokens = heavy::run(content.len(), || tokenizer.encode(&content, special));
+    let tokens = tokens.map_err(|e| ApiError::field("content", e.to_string()))?;
     Ok(Json(json!({ "tokens": tokens })))
 }
 

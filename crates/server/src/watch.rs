@@ -97,6 +97,11 @@ impl Watch {
         }
     }
 
+    /// The engine refused the request: the answer's status says it, and there is nothing to follow.
+    pub(crate) fn forget(&self) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn done(&self, summary: &Summary) -> RecordChoice {
         let told = self.recorder.as_ref().is_some_and(|recorder| recorder.prompts());
         let milliseconds = |gap: &Gap| ((f64::from(gap.seconds) * 1e6).round() / 1e3, gap.tokens);

@@ -1,122 +1,20 @@
 //! The server over a real socket, on a tiny model.
 
-use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+mod support;
 
-use selfspec_engine::{Engine, EngineOptions, Loaded, Prompt, Request, SamplingParams, SpeculationParams};
-use selfspec_server::{ServeOptions, Server};
-use selfspec_testkit::{Family, TinyModel};
+use std::io::Read;
+
+use selfspec_engine::{EngineOptions, Prompt, Request, SamplingParams, SpeculationParams};
 use serde_json::{Value, json};
 
-fn loaded() -> Arc<Loaded> {
-    static LOADED: OnceLock<Arc<Loaded>> = OnceLock::new();
-    let load = || {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("tiny.gguf");
-        TinyModel::new(Family::Llama).gguf().write(&path);
-        Loaded::open(&path, Some(1)).expect("a sound model")
-    };
-    LOADED.get_or_init(load).clone()
-}
-
-fn engine(options: &EngineOptions) -> Arc<Engine> {
-    Arc::new(Engine::open_with(&loaded(), options).expect("opens"))
-}
-
-/// A server for the length of a test.
-struct Running {
-    url: String,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Running {
-    fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
-        let engine = engine(&EngineOptions { threads: Some(1), prefix_cache: true, ..EngineOptions::default() });
-        let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
-        change(&mut options);
-        let server = Server::bind(engine, options).expect("a free port");
-        let url = format!("http://{}", server.addr());
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
-        });
-        Running { url, stop, thread: Some(thread) }
-    }
-
-    fn new() -> Self {
-        Self::with(|_| {})
-    }
-
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.send(path, &body.to_string(), &[])
-    }
-
-    fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
-        let (status, text) = self.raw(path, body, headers);
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-    }
-
-    fn raw(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, String) {
-        let mut request = agent().post(format!("{}{path}", self.url)).header("content-type", "application/json");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        text_of(request.send(body).expect("an answer"))
-    }
-
-    fn get(&self, path: &str) -> (u16, String) {
-        text_of(agent().get(format!("{}{path}", self.url)).call().expect("an answer"))
-    }
-}
-
-fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder().http_status_as_error(false).build().into()
-}
-
-fn text_of(mut response: ureq::http::Response<ureq::Body>) -> (u16, String) {
-    let mut text = String::new();
-    response.body_mut().as_reader().read_to_string(&mut text).expect("UTF-8");
-    (response.status().as_u16(), text)
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends in peace");
-        }
-    }
-}
-
-fn chat(more: &Value) -> Value {
-    let mut body = json!({
-        "model": "tiny",
-        "messages": [{ "role": "user", "content": "hello there" }],
-        "max_tokens": 12,
-        "temperature": 0,
-        "ignore_eos": true,
-    });
-    let more = more.as_object().expect("an object");
-    body.as_object_mut().expect("an object").extend(more.clone());
-    body
-}
-
-/// The objects of a stream, which must end with `[DONE]`.
-fn chunks(text: &str) -> Vec<Value> {
-    let mut events: Vec<&str> = text.split_terminator("\n\n").collect();
-    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
-    events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").expect("data")).expect("JSON")).collect()
-}
+use support::{Running, agent, chat, chunks, opened};
 
 #[test]
 fn a_chat_is_answered_with_what_the_engine_says() {
     let running = Running::new();
     let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({})));
     assert_eq!(status, 200, "{answer}");
-    let engine = engine(&EngineOptions { threads: Some(1), ..EngineOptions::default() });
+    let engine = opened(&EngineOptions { threads: Some(1), ..EngineOptions::default() });
     let mut request = Request::new(Prompt::Chat(vec![selfspec_engine::Message::new("user", "hello there")]));
     request.max_tokens = Some(12);
     request.ignore_eos = true;

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
+use std::time::Duration;
 
 use selfspec_engine::{DraftLen, ExitHeadSource, MAX_DRAFT, ToolStyle};
 
@@ -70,6 +71,10 @@ pub(crate) fn percent(s: &str) -> Result<f32, String> {
 
 pub(crate) fn above_zero(s: &str) -> Result<f32, String> {
     number(s, |v| v > 0.0, "a number above 0")
+}
+
+pub(crate) fn seconds(s: &str) -> Result<Duration, String> {
+    number(s, |v| v > 0.0 && v <= 1e6, "a number of seconds, above 0").map(Duration::from_secs_f32)
 }
 
 pub(crate) fn any_number(s: &str) -> Result<f32, String> {

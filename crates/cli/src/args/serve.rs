@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
@@ -35,6 +36,12 @@ pub(crate) struct AccessArgs {
     /// Key that requests must carry (Authorization: Bearer KEY, or X-Api-Key); can be given several times [default: none is asked for]
     #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
     pub(crate) api_key: Vec<String>,
+    /// File of keys, one a line; what follows a # is a comment
+    #[arg(long, env = "SELFSPEC_API_KEY_FILE", value_name = "FILE", hide_env = true)]
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// Origin whose pages may use the server from a browser, like https://example.org, or * for all; can be given several times [default: none]
+    #[arg(long, env = "SELFSPEC_CORS_ORIGIN", value_name = "ORIGIN", value_parser = parse::not_empty, hide_env = true)]
+    pub(crate) cors_origin: Vec<String>,
     /// Name of the model in the API [default: MODEL, or the last part of its path]
     #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty, hide_env = true)]
     pub(crate) model_name: Option<String>,
@@ -52,9 +59,21 @@ pub(crate) struct LoadArgs {
     /// Most requests under way, those that wait included; others are answered 429
     #[arg(long, env = "SELFSPEC_MAX_REQUESTS", value_name = "N", default_value = "128", value_parser = parse::count, hide_env = true)]
     pub(crate) max_requests: usize,
+    /// Most connections at a time; others wait
+    #[arg(long, env = "SELFSPEC_MAX_CONNECTIONS", value_name = "N", default_value = "1024", value_parser = parse::count, hide_env = true)]
+    pub(crate) max_connections: usize,
+    /// How long a request may wait and run; it ends with an error then [default: as long as it takes]
+    #[arg(long, env = "SELFSPEC_REQUEST_TIMEOUT", value_name = "SECONDS", value_parser = parse::seconds, hide_env = true)]
+    pub(crate) request_timeout: Option<Duration>,
+    /// How long a client may take nothing of its answer; it loses its connection then
+    #[arg(long, env = "SELFSPEC_STALL_TIMEOUT", value_name = "SECONDS", default_value = "60", value_parser = parse::seconds, hide_env = true)]
+    pub(crate) stall_timeout: Duration,
     /// Longest sequence, in positions [default: what the model was made for]
     #[arg(short = 'c', long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
     pub(crate) context: Option<usize>,
+    /// Forget what a request has read when it is over, instead of keeping it for those that begin alike
+    #[arg(long, env = "SELFSPEC_NO_PREFIX_CACHE", hide_env = true)]
+    pub(crate) no_prefix_cache: bool,
     /// Memory for the KV cache, in MiB [default: room for one sequence of the whole context, and for short ones beside it]
     #[arg(long, env = "SELFSPEC_KV_MIB", value_name = "MIB", value_parser = parse::count, hide_env = true)]
     pub(crate) kv_mib: Option<usize>,

@@ -49,6 +49,24 @@ fn it_answers_and_ends_at_a_signal() {
 }
 
 #[test]
+fn keys_come_from_a_file_and_from_the_flag() {
+    let keys = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&keys, "# of the team\nfirst\n\n  second # Ann's\n").expect("written");
+    let (mut child, at, _lines) =
+        served(&["--api-key-file", keys.path().to_str().expect("UTF-8"), "--api-key", "third"]);
+    for (key, status) in [("first", "200"), ("second", "200"), ("third", "200"), ("Ann's", "401"), ("", "401")] {
+        let mut stream = TcpStream::connect(&at).expect("it listens");
+        write!(stream, "GET /v1/models HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nX-Api-Key: {key}\r\n\r\n")
+            .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("UTF-8");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{key:?}: {answer}");
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
 fn what_cannot_be_served_is_said() {
     let tiny = model("tiny.gguf");
     let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -62,6 +80,18 @@ fn what_cannot_be_served_is_said() {
     let alone = ran(&["serve", &tiny, "--port", "0", "--record-prompts"]);
     assert!(alone.code == Some(2) && alone.stderr.contains("hint: --record names its file"), "{alone:?}");
     assert_eq!(ran(&["serve", &tiny, "--speculate-share", "1.5"]).code, Some(2));
+    let empty = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&empty, "# no key yet\n\n  # nor here\n").expect("written");
+    let file = empty.path().to_str().expect("UTF-8");
+    let keyless = ran(&["serve", &tiny, "--port", "0", "--api-key-file", file]);
+    assert!(keyless.code == Some(2) && keyless.stderr.contains("there is no key in it"), "{keyless:?}");
+    let absent = ran(&["serve", &tiny, "--port", "0", "--api-key-file", "/nowhere/keys"]);
+    assert!(absent.code == Some(1) && absent.stderr.contains("--api-key-file /nowhere/keys"), "{absent:?}");
+    let origin = ran(&["serve", &tiny, "--port", "0", "--cors-origin", "example.org"]);
+    assert!(origin.code == Some(2) && origin.stderr.contains("is no origin"), "{origin:?}");
+    for flags in [&["--request-timeout", "0"][..], &["--stall-timeout", "-1"], &["--max-connections", "0"]] {
+        assert_eq!(ran(&[&["serve", &tiny], flags].concat()).code, Some(2), "{flags:?}");
+    }
     for flags in [&["--port", "99999"][..], &["--host", "here"], &["--max-batch", "0"], &["--api-key", ""]] {
         assert_eq!(ran(&[&["serve", &tiny], flags].concat()).code, Some(2), "{flags:?}");
     }

@@ -6,4 +6,5 @@ mod faults;
 mod grammar;
 mod opening;
 mod real_model;
+mod sinks;
 mod stopping;

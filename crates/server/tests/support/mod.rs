@@ -1,7 +1,10 @@
-//! A server on a tiny model for the length of a test.
+//! Servers for the length of a test, and what is asked of them.
 #![allow(dead_code)] // each test binary uses a part of it
 
-use std::io::Read;
+pub(crate) mod planted;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -29,6 +32,7 @@ pub(crate) fn opened(options: &EngineOptions) -> Arc<Engine> {
 /// A server, until it is dropped.
 pub(crate) struct Running {
     pub(crate) url: String,
+    pub(crate) engine: Arc<Engine>,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -47,14 +51,14 @@ impl Running {
     pub(crate) fn of(engine: Arc<Engine>, change: impl FnOnce(&mut ServeOptions)) -> Self {
         let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
         change(&mut options);
-        let server = Server::bind(engine, options).expect("a free port");
+        let server = Server::bind(engine.clone(), options).expect("a free port");
         let url = format!("http://{}", server.addr());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             server.run(move || stopped.load(Ordering::SeqCst)).expect("it runs");
         });
-        Running { url, stop, thread: Some(thread) }
+        Running { url, engine, stop, thread: Some(thread) }
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
@@ -102,6 +106,36 @@ impl Running {
         response.body_mut().as_reader().read_exact(&mut first).expect("it begins");
     }
 
+    /// Takes no more work from now on.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// A connection on which these bytes have been sent.
+    pub(crate) fn wire(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.url.trim_start_matches("http://")).expect("it listens");
+        stream.write_all(bytes).expect("sent");
+        stream
+    }
+
+    /// The bytes of a request.
+    pub(crate) fn bytes(&self, head: &str, body: &str) -> Vec<u8> {
+        format!("{head} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+
+    /// Waits until so many requests are under way.
+    pub(crate) fn wait_for(&self, requests: usize) {
+        while !self.get("/metrics").1.contains(&format!("\nselfspec_requests {requests}\n")) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for what is live, and sees that every page is free.
+    pub(crate) fn pages_are_free(&self) {
+        let (free, total) = self.engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("it goes on");
+        assert_eq!(free, total);
+    }
+
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut response = agent().get(format!("{}{path}", self.url)).call().expect("an answer");
         let text = text_of(&mut response);
@@ -109,7 +143,7 @@ impl Running {
     }
 }
 
-fn agent() -> ureq::Agent {
+pub(crate) fn agent() -> ureq::Agent {
     ureq::Agent::config_builder().http_status_as_error(false).build().into()
 }
 
@@ -133,6 +167,25 @@ pub(crate) fn completion(more: &Value) -> Value {
     let mut body = json!({
         "prompt": "one two one two one two one two one two",
         "max_tokens": 4,
+        "temperature": 0,
+        "ignore_eos": true,
+    });
+    let more = more.as_object().expect("an object");
+    body.as_object_mut().expect("an object").extend(more.clone());
+    body
+}
+
+/// The objects of a stream, which must end with `[DONE]`.
+pub(crate) fn chunks(text: &str) -> Vec<Value> {
+    let mut events: Vec<&str> = text.split_terminator("\n\n").collect();
+    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+    events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").expect("data")).expect("JSON")).collect()
+}
+pub(crate) fn chat(more: &Value) -> Value {
+    let mut body = json!({
+        "model": "tiny",
+        "messages": [{ "role": "user", "content": "hello there" }],
+        "max_tokens": 12,
         "temperature": 0,
         "ignore_eos": true,
     });
