@@ -120,7 +120,7 @@ async def burst(server, sizes, verdict):
 async def leave(server, session, counts):
     """One client that goes away at a moment of its own choosing."""
     stream, way = server.random.random() < 0.5, server.random.random()
-    patience = server.random.expovariate(2.0)
+    patience = server.random.expovariate(server.random.choice([20.0, 2.0, 0.2]))
     try:
         async with asyncio.timeout(patience):
             if way < 0.1:

@@ -78,7 +78,7 @@ pub(crate) struct Worker {
     commands: Receiver<Command>,
     queue: VecDeque<Waiting>, // first come, first served
     live: Vec<Live>,          // in order of admission
-    aside: Vec<Box<Live>>,    // without pages, since their consumers want nothing for now
+    aside: Vec<Live>,         // without pages, since their consumers want nothing for now
     prefixes: PrefixCache,
     max_batch: usize,
     prefill_chunk: usize,
@@ -206,7 +206,7 @@ impl Worker {
     fn call_back(&mut self) {
         let back: Vec<_> = self.aside.extract_if(.., |live| live.demand() == Demand::More).collect();
         for live in back.into_iter().rev() {
-            self.queue.push_front(Waiting::Preempted(live));
+            self.queue.push_front(Waiting::Preempted(Box::new(live)));
         }
     }
 
@@ -217,7 +217,7 @@ impl Worker {
             if live.ended() {
                 live.finish(&mut *self.backend, &mut self.prefixes);
             } else {
-                self.aside.push(Box::new(live));
+                self.aside.push(live);
             }
         }
     }
