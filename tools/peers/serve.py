@@ -94,11 +94,11 @@ def programs(args):
     widest = max(args.concurrency)
     ours = [args.selfspec, "serve", args.model, "-t", str(args.threads), "--max-batch", str(widest), "-c", str(args.context), "-q"]
     ours += ["--kv-mib", str(args.kv_mib)] if args.kv_mib else []
-    ignore = ["--ignore-eos"] if args.ignore_eos else []
-    found = [Program("selfspec", ours, ignore), Program("selfspec, speculation off", ours, ignore + ["--speculation", "off"])]
+    flags = ["--timings-per-token"] + (["--ignore-eos"] if args.ignore_eos else [])
+    found = [Program("selfspec", ours, flags), Program("selfspec, speculation off", ours, flags + ["--speculation", "off"])]
     if args.llama_server:
         command = [args.llama_server, "-m", args.model, "-t", str(args.threads), "-np", str(widest), "-c", str(args.context * widest), "-fa", args.flash_attention]
-        found.append(Program("llama-server", command + args.llama_options, ignore))
+        found.append(Program("llama-server", command + args.llama_options, flags))
     if args.llama_python:
         command = [args.llama_python, "-m", "llama_cpp.server", "--model", args.model, "--n_ctx", str(args.context), "--n_threads", str(args.threads)]
         # It answers one request after the other; by default a new one would end the one under way.

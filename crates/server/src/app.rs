@@ -24,7 +24,7 @@ use crate::request::Asked;
 use crate::serve::{ServeError, ServeOptions};
 use crate::ticket::{self, Ticket};
 use crate::watch::{About, Watch};
-use crate::{chat, completions, cors, keys, models, page, panics, probes, stream, tokens};
+use crate::{chat, completions, cors, keys, models, openapi, page, panics, probes, stream, tokens};
 
 /// The header that says how a request was decoded.
 const ARM: &str = "x-selfspec-arm";
@@ -221,6 +221,7 @@ pub(crate) fn router(app: Arc<App>) -> Result<Router, ServeError> {
         .route("/health", get(probes::readyz))
         .route("/metrics", get(probes::metrics))
         .route("/props", get(probes::props))
+        .route("/openapi.json", get(openapi::document))
         .merge(page::routes())
         .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())

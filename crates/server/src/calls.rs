@@ -6,10 +6,8 @@ use selfspec_engine::{FoundCall, Piece, ToolCallReader, ToolStyle};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::limits::MOST_CALLS;
 use crate::tools::Tools;
-
-/// Most calls of an answer.
-const MOST: usize = 128;
 
 /// How calls stand in an answer that may hold some.
 #[derive(Debug, Clone)]
@@ -23,7 +21,7 @@ impl Calling {
     /// `None`: the answer may hold no calls.
     pub(crate) fn of(tools: &Tools, style: ToolStyle) -> Option<Self> {
         let names: Arc<[String]> = tools.callable().map(|tool| tool.name.clone()).collect();
-        let most = if tools.several == Some(false) { 1 } else { MOST };
+        let most = if tools.several == Some(false) { 1 } else { MOST_CALLS };
         (!names.is_empty()).then_some(Calling { style, names, most })
     }
 }

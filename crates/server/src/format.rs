@@ -4,12 +4,10 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, deeper};
+use crate::limits::{LARGEST_SCHEMA, SCHEMA_DEPTH};
 use crate::tools::is_name;
 
 const FIELD: &str = "response_format";
-/// Most bytes of a schema, an expression or a grammar, and deepest nesting of a schema.
-const LARGEST: usize = 64 << 10;
-const DEPTH: usize = 50;
 
 /// What the text of an answer must be. Beside OpenAI's three there are `{"type": "regex", "regex": ...}` and `{"type": "lark", "lark": ...}`.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,11 +87,11 @@ fn schema(format: Option<serde_json::Map<String, Value>>) -> Result<Format, ApiE
     match format.get("schema") {
         Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
             let size = schema.to_string().len();
-            if size > LARGEST {
-                return Err(wrong(at, &format!("{size} bytes, and at most {LARGEST} are taken")));
+            if size > LARGEST_SCHEMA {
+                return Err(wrong(at, &format!("{size} bytes, and at most {LARGEST_SCHEMA} are taken")));
             }
-            if deeper(schema, DEPTH) {
-                return Err(wrong(at, &format!("nested more than {DEPTH} levels deep")));
+            if deeper(schema, SCHEMA_DEPTH) {
+                return Err(wrong(at, &format!("nested more than {SCHEMA_DEPTH} levels deep")));
             }
             Ok(Format::Schema(schema.clone()))
         }
@@ -106,8 +104,8 @@ fn source(fields: &mut Fields, name: &str) -> Result<String, ApiError> {
     match within(fields.string(name))? {
         None => Err(wrong(&at, "it is missing")),
         Some(text) if text.is_empty() => Err(wrong(&at, "it is empty")),
-        Some(text) if text.len() > LARGEST => {
-            Err(wrong(&at, &format!("{} bytes, and at most {LARGEST} are taken", text.len())))
+        Some(text) if text.len() > LARGEST_SCHEMA => {
+            Err(wrong(&at, &format!("{} bytes, and at most {LARGEST_SCHEMA} are taken", text.len())))
         }
         Some(text) => Ok(text),
     }
@@ -165,12 +163,12 @@ mod tests {
             "response_format.json_schema.description",
         );
         refused(with(json!({ "name": "a", "schema": {}, "other": 1 })), "response_format.json_schema.other");
-        let large = json!({ "name": "a", "schema": { "description": "x".repeat(LARGEST) } });
+        let large = json!({ "name": "a", "schema": { "description": "x".repeat(LARGEST_SCHEMA) } });
         refused(with(large), "response_format.json_schema.schema");
         let deep = (0..51).fold(json!({}), |inner, _| json!({ "not": inner }));
         refused(with(json!({ "name": "a", "schema": deep })), "response_format.json_schema.schema");
         refused(json!({ "type": "regex" }), "response_format.regex");
         refused(json!({ "type": "regex", "regex": "" }), "response_format.regex");
-        refused(json!({ "type": "lark", "lark": "x".repeat(LARGEST + 1) }), "response_format.lark");
+        refused(json!({ "type": "lark", "lark": "x".repeat(LARGEST_SCHEMA + 1) }), "response_format.lark");
     }
 }

@@ -28,6 +28,7 @@ mod limits;
 mod messages;
 mod metrics;
 mod models;
+mod openapi;
 mod page;
 mod panics;
 mod prediction;

@@ -12,6 +12,14 @@ pub(crate) const LONGEST_STOP: usize = 1024;
 pub(crate) const MOST_BIASES: usize = 1024;
 /// Most messages of a conversation.
 pub(crate) const MOST_MESSAGES: usize = 4096;
+/// Most functions that a request offers.
+pub(crate) const MOST_TOOLS: usize = 128;
+/// Most calls of functions in a message or an answer.
+pub(crate) const MOST_CALLS: usize = 128;
+/// Largest function, schema, expression or grammar, in bytes.
+pub(crate) const LARGEST_SCHEMA: usize = 64 << 10;
+/// Deepest nesting of a function or a schema.
+pub(crate) const SCHEMA_DEPTH: usize = 50;
 /// Most alternatives with a token's log-probability.
 pub(crate) const MOST_TOP: u64 = 20;
 /// Deepest nesting of a body's JSON.
@@ -60,6 +68,10 @@ mod tests {
             ("`stop`: bytes of a string", LONGEST_STOP.to_string()),
             ("`logit_bias`: tokens", MOST_BIASES.to_string()),
             ("`messages`", MOST_MESSAGES.to_string()),
+            ("`tools`", MOST_TOOLS.to_string()),
+            ("calls of functions in a message", MOST_CALLS.to_string()),
+            ("a function, schema, expression or grammar", kib(LARGEST_SCHEMA)),
+            ("nesting of a function or schema", SCHEMA_DEPTH.to_string()),
             ("`top_logprobs`, `logprobs` of completions", MOST_TOP.to_string()),
             ("nesting of the JSON", DEPTH.to_string()),
             ("body", mib(BODY)),

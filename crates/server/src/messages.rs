@@ -7,10 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-
-/// Most messages of a conversation, and most calls in one of them.
-const MOST_MESSAGES: usize = 4096;
-const MOST_CALLS: usize = 128;
+use crate::limits::{MOST_CALLS, MOST_MESSAGES};
 
 /// What a prompt is made of.
 pub(crate) struct Conversation {

@@ -4,11 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, deeper};
+use crate::limits::{LARGEST_SCHEMA, MOST_TOOLS, SCHEMA_DEPTH};
 
-/// Most functions, and most bytes and deepest nesting of one.
-const MOST: usize = 128;
-const LARGEST: usize = 64 << 10;
-const DEPTH: usize = 50;
 /// Longest name of a function.
 const LONGEST_NAME: usize = 64;
 
@@ -49,10 +46,10 @@ impl Tools {
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let offered = match fields.take("tools") {
             None => Vec::new(),
-            Some(Value::Array(tools)) if tools.len() > MOST => {
+            Some(Value::Array(tools)) if tools.len() > MOST_TOOLS => {
                 return Err(ApiError::field(
                     "tools",
-                    format!("{} functions, and at most {MOST} are taken", tools.len()),
+                    format!("{} functions, and at most {MOST_TOOLS} are taken", tools.len()),
                 ));
             }
             Some(Value::Array(tools)) => {
@@ -104,8 +101,8 @@ impl Tool {
     fn read(at: &str, tool: Value) -> Result<Self, ApiError> {
         let wrong = |what: &str, why: String| ApiError::field(format!("{at}{what}"), why);
         let size = tool.to_string().len();
-        if size > LARGEST {
-            return Err(wrong("", format!("{size} bytes, and at most {LARGEST} are taken")));
+        if size > LARGEST_SCHEMA {
+            return Err(wrong("", format!("{size} bytes, and at most {LARGEST_SCHEMA} are taken")));
         }
         match tool["type"].as_str() {
             Some("function") => {}
@@ -146,8 +143,8 @@ impl Tool {
             Some(Value::String(kind)) if kind == "object" => {}
             Some(_) => return Err(wrong(".function.parameters.type", "arguments are an object".to_owned())),
         }
-        if deeper(&Value::Object(parameters.clone()), DEPTH) {
-            return Err(wrong(".function.parameters", format!("nested more than {DEPTH} levels deep")));
+        if deeper(&Value::Object(parameters.clone()), SCHEMA_DEPTH) {
+            return Err(wrong(".function.parameters", format!("nested more than {SCHEMA_DEPTH} levels deep")));
         }
         json.insert("parameters".to_owned(), parameters.clone().into());
         // What it asks of the arguments holds wherever calls are forced, with or without it.
@@ -191,7 +188,7 @@ impl Choice {
                     Some("required") => true,
                     _ => return Err(wrong(".allowed_tools.mode", "expected \"auto\" or \"required\"")),
                 };
-                let names = allowed["tools"].as_array().filter(|tools| !tools.is_empty() && tools.len() <= MOST);
+                let names = allowed["tools"].as_array().filter(|tools| !tools.is_empty() && tools.len() <= MOST_TOOLS);
                 let names = names.and_then(|tools| tools.iter().map(name).collect::<Option<Vec<_>>>());
                 let names = names.ok_or_else(|| wrong(".allowed_tools.tools", "expected an array of functions"))?;
                 Ok(Choice::Allowed { must, names })

@@ -9,7 +9,7 @@ use super::{OUTPUT, SAMPLING, parse};
 
 /// What the figures are of.
 pub(super) const FIGURES: &str = "Every request is streamed, and its chunks are timed as they arrive. Tokens are counted by the server (usage), not by chunks, of which one can \
-bring several. ITL, the time of a token after the first chunk: where the server tells how many tokens a chunk brings (a running usage, logprobs, token ids), the gap before the chunk is shared out among \
+bring several. ITL, the time of a token after the first chunk: where the server tells how many tokens a chunk brings (--timings-per-token, a running usage, logprobs, token ids), the gap before the chunk is shared out among \
 them, else the gap counts as it is; `tokens a chunk` says how far that is from a token's.";
 
 #[derive(Debug, Args)]
@@ -59,6 +59,9 @@ pub(crate) struct TargetArgs {
     /// Take each chunk for one token where the server's streams tell no counts; without it, such requests have failed
     #[arg(long, env = "SELFSPEC_COUNT_CHUNKS", value_parser = BoolishValueParser::new(), hide_env = true)]
     pub(crate) count_chunks: bool,
+    /// Ask for `timings_per_token`, a count of tokens with each chunk, which this program's server and llama-server know; implied by the flags of speculation
+    #[arg(long, env = "SELFSPEC_TIMINGS_PER_TOKEN", value_parser = BoolishValueParser::new(), hide_env = true)]
+    pub(crate) timings_per_token: bool,
     /// Seconds after which a request has failed
     #[arg(long, env = "SELFSPEC_TIMEOUT", value_name = "S", value_parser = parse::count, default_value = "600", hide_env = true)]
     pub(crate) timeout: usize,

@@ -120,10 +120,18 @@ fn requests_arrive_at_a_rate() {
     );
     let run = &json["settings"][0]["runs"][0];
     assert_eq!((&run["completed"], &json["settings"][0]["concurrency"]), (&12.into(), &Value::Null));
-    let sent: Vec<f64> =
-        run["requests"].as_array().expect("an array").iter().filter_map(|r| r["sent_s"].as_f64()).collect();
-    // The first comes at once, the others when the process says so and never before.
-    assert!(sent.len() == 12 && sent.windows(2).all(|pair| pair[0] <= pair[1]), "{sent:?}");
+    let requests = run["requests"].as_array().expect("an array");
+    let times = |key: &str| requests.iter().filter_map(|r| r[key].as_f64()).collect::<Vec<f64>>();
+    let (due, sent) = (times("due_s"), times("sent_s"));
+    assert!(due.len() == 12 && due[0] == 0.0 && due.windows(2).all(|pair| pair[0] < pair[1]), "{due:?}");
+    assert!(
+        due.iter().zip(&sent).all(|(due, sent)| *due <= sent + 1e-6),
+        "none is sent before it arrives: {due:?} {sent:?}"
+    );
+    // The same seed, the same arrivals.
+    let again = bench_json(&server.url, &flags).1;
+    let again = again["settings"][0]["runs"][0]["requests"].as_array().expect("an array");
+    assert_eq!(again.iter().filter_map(|r| r["due_s"].as_f64()).collect::<Vec<f64>>(), due);
 }
 
 #[test]

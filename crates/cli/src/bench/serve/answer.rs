@@ -86,6 +86,10 @@ impl Reading {
             self.answer.cached_tokens = cached.or(self.answer.cached_tokens);
         }
         if let Some(timings) = chunk.get("timings") {
+            if let Some(n) = count(timings, "predicted_n").filter(|_| tokens.is_none()) {
+                tokens = Some(n.saturating_sub(self.counted));
+                self.counted = n;
+            }
             self.answer.drafted = count(timings, "draft_n").or(self.answer.drafted);
             self.answer.accepted = count(timings, "draft_n_accepted").or(self.answer.accepted);
         }
@@ -138,6 +142,7 @@ fn has_text(choice: &Value) -> bool {
 fn tokens_of(choice: &Value) -> Option<u64> {
     let logprobs = choice.get("logprobs");
     let lists = [
+        choice.get("tokens"),
         choice.get("token_ids"),
         logprobs.and_then(|logprobs| logprobs.get("content")),
         logprobs.and_then(|logprobs| logprobs.get("tokens")),
@@ -193,6 +198,15 @@ mod tests {
         events.push((6.0, LAST.to_owned()));
         let events: Vec<(f64, &str)> = events.iter().map(|(at, data)| (*at, data.as_str())).collect();
         assert_eq!(read(&events).expect("an answer").itl_s(), [1.0, 1.0, 1.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn the_count_of_timings_and_lists_of_tokens_tell_too() {
+        let timed = |n: u64| format!(r#"{{"choices": [{{"text": "x"}}], "timings": {{"predicted_n": {n}}}}}"#);
+        let listed = r#"{"choices": [{"text": "x", "tokens": [{"id": 1}, {"id": 2}], "finish_reason": "stop"}]}"#;
+        let (first, second) = (timed(1), timed(4));
+        let answer = read(&[(1.0, &first), (4.0, &second), (5.0, listed), (6.0, LAST)]).expect("an answer");
+        assert_eq!(answer.itl_s(), [1.0, 1.0, 1.0, 0.5, 0.5]);
     }
 
     #[test]

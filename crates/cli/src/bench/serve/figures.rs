@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn outcome(sent_s: f64, end_s: f64, result: Result<Answer, Failure>) -> Outcome {
-        Outcome { prompt: 0, sent_s, end_s, result }
+        Outcome { prompt: 0, due_s: None, sent_s, end_s, result }
     }
 
     fn answer(first_s: f64, finish_s: f64, tokens: u64) -> Answer {

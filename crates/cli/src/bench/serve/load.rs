@@ -18,6 +18,8 @@ const STACK: usize = 512 << 10;
 pub(super) struct Outcome {
     /// Which prompt, from 0.
     pub(super) prompt: usize,
+    /// When it arrived; none: as soon as there was a place.
+    pub(super) due_s: Option<f64>,
     pub(super) sent_s: f64,
     pub(super) end_s: f64,
     pub(super) result: Result<Answer, Failure>,
@@ -54,8 +56,9 @@ pub(super) fn run(
     let began = Instant::now();
     std::thread::scope(|scope| {
         for i in 0..traffic.requests {
-            if let Some(at) = arrivals.and_then(|times| times.get(i)) {
-                std::thread::sleep(Duration::from_secs_f64(*at).saturating_sub(began.elapsed()));
+            let due_s = arrivals.and_then(|times| times.get(i)).copied();
+            if let Some(at) = due_s {
+                std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(began.elapsed()));
             }
             places.take();
             let (places, outcomes) = (&places, &outcomes);
@@ -66,7 +69,7 @@ pub(super) fn run(
                 let end_s = began.elapsed().as_secs_f64();
                 places.give();
                 steps.step();
-                let outcome = Outcome { prompt, sent_s, end_s, result };
+                let outcome = Outcome { prompt, due_s, sent_s, end_s, result };
                 outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((i, outcome));
             };
             let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);

@@ -144,6 +144,10 @@ fn bodies(
         if let Some(speculation) = speculation {
             body["speculation"] = report::word(speculation).into();
         }
+        // A round commits several tokens in one chunk: only a count tells them apart.
+        if args.target.timings_per_token || speculation.is_some() {
+            body["timings_per_token"] = true.into();
+        }
         body.to_string().into_bytes()
     };
     prompts.iter().map(body).collect()

@@ -171,6 +171,7 @@ fn run_json(run: &Run, figures: &[Figure]) -> Value {
             Err(failure) => json!({ "error": failure.to_string() }),
         };
         object["prompt"] = outcome.prompt.into();
+        object["due_s"] = outcome.due_s.into();
         object["sent_s"] = outcome.sent_s.into();
         object
     });
