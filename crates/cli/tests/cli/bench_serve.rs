@@ -274,6 +274,16 @@ fn chunks_are_counted_on_request() {
 }
 
 #[test]
+fn a_server_that_never_answers_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", silent.local_addr().expect("an address"));
+    let ran = bench(&url, &["--model", "m", "--limit", "1", "--warmup", "0", "--timeout", "1"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("1 of 1 requests failed: no whole answer within 1 s"), "{ran:?}");
+    assert!(ran.stderr.contains("hint: --timeout gives a request more time"), "{ran:?}");
+}
+
+#[test]
 fn nobody_listening_is_said() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", free.local_addr().expect("an address"));
