@@ -1,7 +1,7 @@
 //! What all requests share, and which path leads where.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
@@ -26,7 +26,8 @@ pub(crate) struct App {
     options: ServeOptions,
     keys: Keys,
     load: Arc<Load>,
-    started: u64, // seconds since 1970
+    bodies: AtomicUsize, // bytes of those that are on their way
+    started: u64,        // seconds since 1970
     fingerprint: String,
     draining: AtomicBool,
     answers: AtomicU64, // begun so far
@@ -47,6 +48,7 @@ impl App {
         Arc::new(App {
             keys: Keys::new(&options.api_keys),
             load: Load::new(options.most_requests, options.most_tokens),
+            bodies: AtomicUsize::new(0),
             started: now(),
             fingerprint: format!("fp_{hex}"),
             draining: AtomicBool::new(false),
@@ -79,6 +81,11 @@ impl App {
 
     pub(crate) fn load(&self) -> &Load {
         &self.load
+    }
+
+    /// Bytes of the bodies that are on their way.
+    pub(crate) fn bodies(&self) -> &AtomicUsize {
+        &self.bodies
     }
 
     /// Takes no more work from now on.
