@@ -92,7 +92,7 @@ pub(crate) async fn whole(head: &Head, engine: &Engine, mut events: Events, aske
     let done = done.ok_or_else(|| ApiError::internal("a choice ended without an answer"))?;
     let choice = |(index, choice): (usize, &Choice)| {
         let finish = finish_word(choice.summary.finish_reason);
-        let logprobs = asked.logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens));
+        let logprobs = asked.logprobs.map(|_| logprobs_of(head.kind, engine, &choice.tokens, &mut 0));
         let mut object = match head.kind {
             Kind::Chat => {
                 let mut speech = Speech::new(asked.calling.as_ref(), &head.id, index);
@@ -164,7 +164,9 @@ pub(crate) fn tokens_of(tokens: &[TokenEvent]) -> Value {
 }
 
 /// The log-probabilities of some tokens as the API has them.
-pub(crate) fn logprobs_of(kind: Kind, engine: &Engine, tokens: &[TokenEvent]) -> Value {
+///
+/// `offset`: characters of the choice's tokens before these; it is moved behind them.
+pub(crate) fn logprobs_of(kind: Kind, engine: &Engine, tokens: &[TokenEvent], offset: &mut usize) -> Value {
     let bytes = |id: TokenId| engine.tokenizer().and_then(|t| t.bytes(id)).unwrap_or_default().to_vec();
     let text = |id: TokenId| String::from_utf8_lossy(&bytes(id)).into_owned();
     let pair = |id: TokenId, logprob: f32| json!({ "token": text(id), "logprob": finite(logprob), "bytes": bytes(id) });
@@ -184,7 +186,12 @@ pub(crate) fn logprobs_of(kind: Kind, engine: &Engine, tokens: &[TokenEvent]) ->
                 let top = token.logprob.iter().flat_map(|l| &l.top);
                 Value::Object(top.map(|(id, logprob)| (text(*id), finite(*logprob).into())).collect())
             };
+            let place = |token: &TokenEvent| {
+                let length = text(token.id).chars().count();
+                std::mem::replace(offset, *offset + length)
+            };
             json!({
+                "text_offset": tokens.iter().map(place).collect::<Vec<_>>(),
                 "tokens": tokens.iter().map(|t| text(t.id)).collect::<Vec<_>>(),
                 "token_logprobs": tokens.iter().map(own).collect::<Vec<_>>(),
                 "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),

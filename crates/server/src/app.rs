@@ -1,7 +1,7 @@
 //! What all requests share, and which path leads where.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
@@ -35,7 +35,8 @@ pub(crate) struct App {
     options: ServeOptions,
     keys: Keys,
     load: Arc<Load>,
-    started: u64, // seconds since 1970
+    bodies: AtomicUsize, // bytes of those that are on their way
+    started: u64,        // seconds since 1970
     fingerprint: String,
     draining: AtomicBool,
     answers: AtomicU64,  // begun so far
@@ -75,6 +76,7 @@ impl App {
             tool_tags: tags.into_iter().flatten().filter_map(control).collect(),
             keys: Keys::new(&options.api_keys),
             load: Load::new(options.most_requests, options.most_tokens),
+            bodies: AtomicUsize::new(0),
             started: now(),
             fingerprint: format!("fp_{hex}"),
             draining: AtomicBool::new(false),
@@ -141,6 +143,11 @@ impl App {
         if let Some(recorder) = &self.recorder {
             recorder.close();
         }
+    }
+
+    /// Bytes of the bodies that are on their way.
+    pub(crate) fn bodies(&self) -> &AtomicUsize {
+        &self.bodies
     }
 
     /// Takes no more work from now on.

@@ -27,6 +27,8 @@ pub(crate) const DEPTH: usize = 64;
 
 /// Largest body, in bytes, unless the options say otherwise.
 pub(crate) const BODY: usize = 8 << 20;
+/// Most bytes of all bodies that are on their way.
+pub(crate) const BODIES: usize = 256 << 20;
 /// Most bytes of a request's first line and headers.
 pub(crate) const HEADER_BYTES: usize = 32 << 10;
 /// Most headers.
@@ -75,6 +77,7 @@ mod tests {
             ("`top_logprobs`, `logprobs` of completions", MOST_TOP.to_string()),
             ("nesting of the JSON", DEPTH.to_string()),
             ("body", mib(BODY)),
+            ("all bodies on their way", mib(BODIES)),
             ("first line and headers", kib(HEADER_BYTES)),
             ("number of headers", MOST_HEADERS.to_string()),
             ("time for the headers to come, and for the body", seconds(READ_TIME)),

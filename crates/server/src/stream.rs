@@ -25,6 +25,7 @@ struct Stream {
     speeches: Vec<Speech>,           // (choice)
     progress: Vec<Option<Progress>>, // (choice)
     done: Vec<Option<Summary>>,      // (choice)
+    offsets: Vec<usize>,             // (choice): characters of the tokens whose log-probabilities have been told
     chunks: VecDeque<Bytes>,         // ready to be sent
 }
 
@@ -39,6 +40,7 @@ pub(crate) fn answer(head: Head, engine: Arc<Engine>, events: Events, asked: Ask
         asked,
         progress: vec![None; choices],
         done: vec![None; choices],
+        offsets: vec![0; choices],
         chunks: VecDeque::new(),
     };
     if stream.head.kind == Kind::Chat {
@@ -121,7 +123,8 @@ impl Stream {
         let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
         let Some(last) = tokens.last() else { return };
         self.progress[index] = Some(last.progress);
-        let logprobs = self.asked.logprobs.map(|_| logprobs_of(self.head.kind, &self.engine, &tokens));
+        let offset = &mut self.offsets[index];
+        let logprobs = self.asked.logprobs.map(|_| logprobs_of(self.head.kind, &self.engine, &tokens, offset));
         if text.is_empty() && logprobs.is_none() && !self.asked.tokens {
             return;
         }

@@ -106,13 +106,22 @@ fn a_step_that_panics_is_an_error_of_its_requests_and_the_server_goes_on() {
 }
 
 #[test]
-fn no_path_but_the_probes_answers_without_a_key() {
+fn no_path_but_the_probes_and_the_page_answers_without_a_key() {
     let running = Running::with(|options| options.api_keys = vec!["secret".to_owned()]);
-    for path in ["/livez", "/readyz"] {
+    for path in ["/livez", "/readyz", "/", "/page.js"] {
         assert_eq!(running.get(path).0, 200, "{path}");
     }
-    let paths =
-        ["/", "/health", "/metrics", "/props", "/v1/models", "/v1/models/tiny", "/nowhere", "/livez/", "/tokenize"];
+    let paths = [
+        "/page.txt",
+        "/health",
+        "/metrics",
+        "/props",
+        "/v1/models",
+        "/v1/models/tiny",
+        "/nowhere",
+        "/livez/",
+        "/tokenize",
+    ];
     for path in paths {
         assert_eq!(running.get(path).0, 401, "{path}");
         assert_eq!(running.send(path, "{}", &[]).0, 401, "{path}");

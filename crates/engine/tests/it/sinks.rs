@@ -141,6 +141,18 @@ fn a_request_that_nobody_wants_any_more_is_cancelled_wherever_it_is() {
 }
 
 #[test]
+fn what_was_set_aside_ends_with_the_engine() {
+    let engine = engine(Scripted::new(vec![5], 100), None);
+    let aside = Consumer { most: Some(5), ..Consumer::default() };
+    submit(&engine, request(&[1], 400), &aside);
+    while aside.len() < 5 {
+        std::thread::yield_now();
+    }
+    drop(engine);
+    assert!(matches!(aside.end(), Err(EngineError::Stopped)));
+}
+
+#[test]
 fn deadlines_end_what_waits_what_runs_and_what_was_set_aside() {
     let faults = Arc::new(Faults::default());
     let options = EngineOptions { max_batch: 1, ..EngineOptions::default() };
