@@ -194,8 +194,13 @@ function verdict(run, other) {
     return "The comparison was not finished.";
   }
   const [auto, off] = run.speculation === "auto" ? [run, other] : [other, run];
+  const { draft_n: drafted, predicted_n: tokens } = auto.timings;
   const factor = auto.timings.predicted_per_second / off.timings.predicted_per_second;
-  const measured = ` Over ${auto.timings.predicted_n} tokens: ${round(factor, 2)} times as fast with speculation.`;
-  const speed = factor > 0 && Number.isFinite(factor) ? measured : "";
+  let speed = "";
+  if (drafted === 0) {
+    speed = " Nothing was drafted: any difference in speed is chance.";
+  } else if (factor > 0 && Number.isFinite(factor)) {
+    speed = ` Over ${tokens} tokens: ${round(factor, 2)} times as fast with speculation.`;
+  }
   return (run.text === other.text ? "Same text, character for character." : "The texts differ.") + speed;
 }
