@@ -1,5 +1,7 @@
 //! One turn of a chat, and the calls of functions that a turn of the assistant may hold.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::{Map, Value as Json, json};
 
 /// One turn of a chat, as plain data.
@@ -38,11 +40,13 @@ pub(crate) struct CallShape {
     pub(crate) object: bool,
     /// A turn of calls alone has null for its content; else an empty text.
     pub(crate) null: bool,
+    /// Ids are nine letters and digits, as templates of Mistral's ask; else whatever they are.
+    pub(crate) short_ids: bool,
 }
 
 impl Default for CallShape {
     fn default() -> Self {
-        CallShape { object: true, null: false }
+        CallShape { object: true, null: false, short_ids: false }
     }
 }
 
@@ -63,15 +67,37 @@ impl Message {
                 let arguments = Json::Object(call.arguments.clone());
                 let arguments = if shape.object { arguments } else { arguments.to_string().into() };
                 let function = json!({ "name": call.name, "arguments": arguments });
-                json!({ "id": call.id, "type": "function", "function": function })
+                json!({ "id": shape.id(&call.id), "type": "function", "function": function })
             };
             turn.insert("tool_calls".into(), self.tool_calls.iter().map(call).collect());
         }
-        for (key, value) in [("tool_call_id", &self.tool_call_id), ("name", &self.name)] {
-            if let Some(value) = value {
-                turn.insert(key.into(), value.as_str().into());
-            }
+        if let Some(id) = &self.tool_call_id {
+            turn.insert("tool_call_id".into(), shape.id(id).into());
+        }
+        if let Some(name) = &self.name {
+            turn.insert("name".into(), name.as_str().into());
         }
         turn
     }
 }
+
+impl CallShape {
+    /// An id as the template wants it; the same ids stay the same.
+    fn id(self, id: &str) -> String {
+        if !self.short_ids || (id.len() == SHORT && id.bytes().all(|b| b.is_ascii_alphanumeric())) {
+            return id.to_owned();
+        }
+        let mut hasher = DefaultHasher::new(); // without a key: a prompt must be the same every time
+        id.hash(&mut hasher);
+        let mut rest = hasher.finish();
+        let digit = |_| {
+            let digit = (rest % 36) as u32;
+            rest /= 36;
+            char::from_digit(digit, 36).unwrap_or('0')
+        };
+        (0..SHORT).map(digit).collect()
+    }
+}
+
+/// Letters and digits of a short id.
+const SHORT: usize = 9;

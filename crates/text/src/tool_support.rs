@@ -15,6 +15,8 @@ pub struct ToolSupport {
     pub tools: bool,
     /// It writes the calls of earlier turns.
     pub calls: bool,
+    /// It writes several calls of one turn.
+    pub several: bool,
     /// It writes the results of calls.
     pub results: bool,
     /// It takes a system message.
@@ -25,6 +27,7 @@ pub struct ToolSupport {
 /// Words that no template writes of itself.
 const FUNCTION: &str = "probe_function";
 const VALUE: &str = "probe_value";
+const SECOND: &str = "probe_second";
 const RESULT: &str = "probe_result";
 const SYSTEM: &str = "probe_system";
 
@@ -43,27 +46,37 @@ impl ToolSupport {
         let usual = CallShape::default();
         let tools = text(std::slice::from_ref(&user), &with, usual).contains(FUNCTION);
 
-        let mut arguments = Map::new();
-        arguments.insert("a".into(), VALUE.into());
-        let id = "probe0001".to_owned(); // of nine letters and digits: templates of Mistral's ask for that
-        let call = ToolCall { id: id.clone(), name: FUNCTION.to_owned(), arguments };
-        let chat = [
-            user.clone(),
-            Message { tool_calls: vec![call], ..Message::new("assistant", "") },
-            Message { tool_call_id: Some(id), name: Some(FUNCTION.to_owned()), ..Message::new("tool", RESULT) },
-        ];
-        let shapes = [(true, false), (true, true), (false, false), (false, true)];
-        let mut shapes = shapes.map(|(object, null)| CallShape { object, null }).into_iter();
-        let found = shapes.find_map(|shape| {
-            let text = text(&chat, &Map::new(), shape);
+        // A question, a call with each of the values, and their results.
+        let chat = |values: &[&str]| {
+            let id = |i: usize| format!("call_0123456789abcdef0123456{i}");
+            let call = |(i, value): (usize, &&str)| {
+                let arguments = [("a".to_owned(), (*value).into())].into_iter().collect();
+                ToolCall { id: id(i), name: FUNCTION.to_owned(), arguments }
+            };
+            let calls = values.iter().enumerate().map(call).collect();
+            let mut chat = vec![user.clone(), Message { tool_calls: calls, ..Message::new("assistant", "") }];
+            let name = Some(FUNCTION.to_owned());
+            let result = |i| Message { tool_call_id: Some(id(i)), name: name.clone(), ..Message::new("tool", RESULT) };
+            chat.extend((0..values.len()).map(result));
+            chat
+        };
+        let kinds = [(true, false), (true, true), (false, false), (false, true)];
+        let shapes = [false, true].map(|short_ids| kinds.map(|(object, null)| CallShape { object, null, short_ids }));
+        let found = shapes.into_iter().flatten().find_map(|shape| {
+            let text = text(&chat(&[VALUE]), &Map::new(), shape);
             // A template that prints an object as it is, in Python's way, means the text of one.
             let printed = text.contains(&format!("{{'a': '{VALUE}'}}"));
             (text.contains(FUNCTION) && text.contains(VALUE) && !printed).then_some((shape, text))
         });
-        let system = text(&[Message::new("system", SYSTEM), user], &Map::new(), usual).contains(SYSTEM);
+        let several = found.as_ref().is_some_and(|(shape, _)| {
+            let text = text(&chat(&[VALUE, SECOND]), &Map::new(), *shape);
+            text.contains(VALUE) && text.contains(SECOND)
+        });
+        let system = text(&[Message::new("system", SYSTEM), user.clone()], &Map::new(), usual).contains(SYSTEM);
         ToolSupport {
             tools,
             calls: found.is_some(),
+            several,
             results: found.as_ref().is_some_and(|(_, text)| text.contains(RESULT)),
             system,
             shape: found.map_or(usual, |(shape, _)| shape),
@@ -95,7 +108,8 @@ impl ChatTemplate {
         extra: &Map<String, Json>,
     ) -> Result<RenderedPrompt, TextError> {
         let support = self.tool_support();
-        let mut messages = in_words(messages, support, style);
+        let apart = if support.calls && !support.several { one_by_one(messages) } else { messages.to_vec() };
+        let mut messages = in_words(&apart, support, style);
         let mut extra = extra.clone();
         if support.tools && !tools.is_empty() {
             extra.insert("tools".into(), tools.into());
@@ -104,6 +118,30 @@ impl ChatTemplate {
         }
         self.render(&messages, true, &extra)
     }
+}
+
+/// The messages, with a turn of several calls taken apart into one for each, with its result behind it.
+fn one_by_one(messages: &[Message]) -> Vec<Message> {
+    let mut out = Vec::with_capacity(messages.len());
+    let mut rest = messages;
+    while let Some((message, after)) = rest.split_first() {
+        rest = after;
+        if message.tool_calls.len() < 2 {
+            out.push(message.clone());
+            continue;
+        }
+        let (results, after) = rest.split_at(rest.iter().take_while(|m| m.role == "tool").count());
+        rest = after;
+        let is_of = |result: &Message, call: &ToolCall| result.tool_call_id.as_ref() == Some(&call.id);
+        for (i, call) in message.tool_calls.iter().enumerate() {
+            let content = if i == 0 { message.content.as_str() } else { "" };
+            out.push(Message { tool_calls: vec![call.clone()], ..Message::new(message.role.as_str(), content) });
+            out.extend(results.iter().filter(|result| is_of(result, call)).cloned());
+        }
+        let stray = |result: &&Message| !message.tool_calls.iter().any(|call| is_of(result, call));
+        out.extend(results.iter().filter(stray).cloned());
+    }
+    out
 }
 
 /// The messages, with what the template does not know of calls and results as text. Results that follow each other become one turn.

@@ -118,6 +118,48 @@ fn calls_have_the_shape_that_the_template_asks_for() {
     assert!(prompt.text().contains("assistant:add {\"a\": 1}"), "{}", prompt.text());
 }
 
+#[test]
+fn several_calls_are_put_one_by_one_where_the_template_wants_it() {
+    let single = "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}\
+        [{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+    let support = *template(single).tool_support();
+    assert!(support.calls && !support.several && template(KNOWING).tool_support().several);
+    let text = rendered(single, ToolStyle::Llama3);
+    let end = "[assistant]add{\"a\": 1}[tool]two[assistant]add{\"a\": 2}[tool]four";
+    assert!(text.ends_with(end), "{text}");
+    // A result that is of no call stays, after the others; nothing is said twice.
+    let mut messages = chat();
+    messages.swap(2, 3);
+    messages[2].tool_call_id = Some("other".to_owned());
+    messages[1].content = "Let me see.".to_owned();
+    messages.push(Message::new("user", "Thanks"));
+    let prompt = template(single).render_tools(&messages, &[], ToolStyle::Llama3, &Map::new()).expect("it renders");
+    let end = "[assistant]Let me see.add{\"a\": 1}[tool]two[assistant]add{\"a\": 2}[tool]four[user]Thanks";
+    assert!(prompt.text().ends_with(end), "{}", prompt.text());
+}
+
+#[test]
+fn ids_are_short_where_the_template_wants_it() {
+    let nine = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}\
+        <{{ c.id }} {{ c.function.name }} {{ c.function.arguments | tojson }}>{% endfor %}{% if m.tool_call_id %}({{ m.tool_call_id }} {{ m.content }}){% endif %}{% endfor %}";
+    let mut messages = chat();
+    for (call, result) in [(0, 2), (1, 3)] {
+        let id = format!("call_{call}23456789abcdef");
+        messages[1].tool_calls[call].id.clone_from(&id);
+        messages[result].tool_call_id = Some(id);
+    }
+    let prompt = template(nine).render_tools(&messages, &[], ToolStyle::Json, &Map::new()).expect("it renders");
+    let (first, second) = (&prompt.text()[1..10], prompt.text().split('<').nth(2).map(|rest| &rest[..9]));
+    let second = second.expect("a second call");
+    assert!(first != second && first.chars().all(|c| c.is_ascii_alphanumeric()), "{}", prompt.text());
+    let calls = format!("<{first} add {{\"a\": 1}}><{second} add {{\"a\": 2}}>({first} two)({second} four)");
+    assert_eq!(prompt.text(), calls);
+    // Others get them as they are.
+    let long = nine.replace("!= 9", "< 10");
+    let prompt = template(&long).render_tools(&messages, &[], ToolStyle::Json, &Map::new()).expect("it renders");
+    assert!(prompt.text().starts_with("<call_023456789abcdef add"), "{}", prompt.text());
+}
+
 /// How often the control tokens stand in a prompt.
 fn controls(t: &Tokenizer, prompt: &RenderedPrompt) -> usize {
     let ids = t.encode_prompt(prompt).expect("tokens");
