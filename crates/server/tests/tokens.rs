@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Running, chunks, completion};
+use support::{Running, completion};
 
 const PATHS: [&str; 2] = ["/v1/completions", "/v1/chat/completions"];
 
@@ -142,8 +142,8 @@ fn both_fields_are_true_or_false() {
 #[test]
 fn completions_say_where_each_token_begins() {
     let running = Running::new();
-    let ask = |stream: bool| completion(&json!({ "logprobs": 1, "max_tokens": 20, "stream": stream }));
-    let whole = running.post("/v1/completions", &ask(false)).1["choices"][0]["logprobs"].take();
+    let more = json!({ "logprobs": 1, "max_tokens": 20 });
+    let whole = running.post("/v1/completions", &completion(&more)).1["choices"][0]["logprobs"].take();
     let (tokens, offsets) =
         (whole["tokens"].as_array().expect("tokens"), whole["text_offset"].as_array().expect("offsets"));
     let mut at = 0;
@@ -152,7 +152,7 @@ fn completions_say_where_each_token_begins() {
         at += token.as_str().expect("a text").chars().count() as u64;
     }
     assert_eq!((tokens.len(), offsets.len()), (20, 20));
-    let chunks = chunks(&running.raw("/v1/completions", &ask(true).to_string(), &[]).1);
+    let chunks = chunks(&running, "/v1/completions", &more);
     let streamed = chunks.iter().filter_map(|c| c["choices"][0]["logprobs"]["text_offset"].as_array()).flatten();
     assert!(streamed.eq(offsets));
 }
