@@ -18,6 +18,8 @@ use crate::wire::Wire;
 
 /// After how long without a word the system asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+/// How long connections that were opened just before the stop have to bring their requests; those that bring none are closed.
+const LAST_CALL: Duration = Duration::from_millis(300);
 /// How long to wait when the system has no more sockets to give.
 const NO_SOCKET: Duration = Duration::from_millis(100);
 
@@ -47,7 +49,12 @@ pub(crate) async fn serve(
         }
     }
     connections.http.keep_alive(false);
-    let over = graceful.shutdown();
+    let over = async {
+        if graceful.count() > 0 {
+            tokio::time::sleep(LAST_CALL).await;
+        }
+        graceful.shutdown().await;
+    };
     tokio::pin!(over);
     loop {
         tokio::select! {

@@ -67,6 +67,7 @@ fn a_request_whose_time_is_over_ends_with_an_error_that_says_so() {
         let ask = continue_of(400, streams).to_string();
         let ask = || agent().post(format!("{}/v1/completions", running.url)).send(&ask).expect("an answer");
         std::thread::scope(|scope| {
+            let _release = planted::Release(&plan);
             let begun = scope.spawn(ask);
             plan.wait_for_step(0);
             let waiting = scope.spawn(ask);
@@ -170,6 +171,7 @@ fn while_it_drains_it_says_so_and_finishes_what_it_has_begun() {
     let running = Running::of(engine, |_| {});
     plan.hold(true);
     std::thread::scope(|scope| {
+        let _release = planted::Release(&plan);
         let under_way = scope.spawn(|| running.post("/v1/completions", &continue_of(20, false)));
         plan.wait_for_step(0);
         running.stop();

@@ -30,6 +30,15 @@ impl Plan {
     }
 }
 
+/// Lets steps go on when it is dropped, so that a test that fails does not wait for ever.
+pub(crate) struct Release<'a>(pub(crate) &'a Plan);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.hold(false);
+    }
+}
+
 struct Planted {
     inner: FakeTarget,
     plan: Arc<Plan>,
