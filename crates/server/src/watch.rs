@@ -58,6 +58,7 @@ impl Watch {
     /// Takes note of an event of a choice.
     pub(crate) fn note(&self, choice: usize, event: &Event) {
         let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = all.iter().any(|seen| seen.queue.is_some());
         let Some(seen) = all.get_mut(choice).filter(|seen| seen.ended.is_none()) else { return };
         match event {
             Event::Prompt { .. } => {
@@ -80,8 +81,8 @@ impl Watch {
                 seen.end(self.done(summary), took);
             }
             Event::Failed(error) => {
-                // The status of an answer that is no stream says it.
-                if self.about.stream {
+                // Where the answer has no head yet, its status says it: one that is no stream, and a stream of which nothing was admitted.
+                if self.about.stream && begun {
                     self.metrics.failed(failure(error));
                 }
                 let ended = RecordChoice {
@@ -252,6 +253,10 @@ mod tests {
         let watch = Watch::new(metrics.clone(), None, ticket, about(false));
         watch.note(0, &Event::Failed(EngineError::Stopped));
         assert!(counted(&metrics).contains("request_failures_total{kind=\"unavailable\"} 0"));
+        let ticket = Ticket::new("b".to_owned(), "/v1/completions".to_owned());
+        let watch = Watch::new(metrics.clone(), None, ticket, about(true));
+        watch.note(0, &Event::Failed(EngineError::Stopped));
+        assert!(counted(&metrics).contains("request_failures_total{kind=\"unavailable\"} 0"), "a stream not begun");
         metrics.answered(axum::http::StatusCode::SERVICE_UNAVAILABLE, true);
         metrics.answered(axum::http::StatusCode::NOT_FOUND, false);
         let text = counted(&metrics);
