@@ -99,8 +99,14 @@ pub(crate) struct Live {
 
 impl Live {
     /// Gives the job a sequence of the backend.
-    pub(crate) fn admit(mut job: Job, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> Live {
+    pub(crate) fn admit(
+        mut job: Job,
+        backend: &mut dyn Backend,
+        prefixes: &mut PrefixCache,
+        costs: &CostModel,
+    ) -> Live {
         let mut sequence = job.sequence;
+        sequence.settle(costs);
         let (seq, cached) = begin(&sequence, backend, prefixes);
         sequence.preempted(seq, cached);
         job.output.send(Event::Prompt { tokens: sequence.prompt_len() });

@@ -238,7 +238,7 @@ impl Worker {
             }
             match (self.queue.pop_front(), &self.broken) {
                 (Some(Waiting::Job(job)), None) => {
-                    let live = Live::admit(*job, &mut *self.backend, &mut self.prefixes);
+                    let live = Live::admit(*job, &mut *self.backend, &mut self.prefixes, &self.costs);
                     self.counters.admitted(live.speculates(), live.prompt_tokens(), live.cached_tokens());
                     self.live.push(live);
                 }

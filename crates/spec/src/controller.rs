@@ -36,6 +36,8 @@ use crate::window::Window;
 
 /// Predicted speed-up from which a drafter works.
 const WORTH: f64 = 1.04;
+/// The same beside other sequences, whose rounds end at other times: what one waits for another is in no prediction.
+const WORTH_BESIDE: f64 = 1.15;
 /// Judged drafts before a prediction counts.
 const ENOUGH: f64 = 3.0;
 /// Tokens between the first two probes of a drafter that is off; doubled by each that fails.
@@ -45,6 +47,8 @@ const LONGEST_PAUSE: usize = 512;
 const BANK: f64 = 4.0;
 /// Plain steps that a drafter with a good prediction may lose beyond what probes may: the first rounds after a success can be unlucky.
 const CREDIT: f64 = 1.0;
+/// Rounds in a row in which the exit head does not pay beside other sequences, after which a sequence goes on without it.
+const PATIENCE: usize = 96;
 /// What the ledgers of layer skip and prompt lookup allow to be lost in the long run, together.
 const USUAL_LOSS: f64 = 0.013;
 /// Longest draft that the search for the best one considers.
@@ -60,7 +64,7 @@ const PRIOR_WEIGHT: f64 = 6.0;
 /// What a round may cost, over a plain step.
 #[derive(Debug, Clone, Copy)]
 struct Prices {
-    draft: f64,
+    draft: f64,                       // c
     with_bonus: [f64; MAX_DRAFT + 1], // (drafts): the verification of all drafts and one row more
     bare: [f64; MAX_DRAFT + 1],       // (drafts): without; index 0 is 1 row, from a kept state
 }
@@ -126,8 +130,8 @@ const ANY: f32 = f32::MIN_POSITIVE;
 /// What became of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
-    /// Draft rows that were run.
-    pub(crate) draft_rows: usize,
+    /// Draft rows that were run, each as often as sequences waited for it.
+    pub(crate) draft_rows: f64,
     /// Tokens that were drafted.
     pub(crate) drafted: usize,
     pub(crate) accepted: usize,
@@ -149,6 +153,7 @@ pub(crate) struct Controller {
     greedy: bool,
     timed: usize,       // plain rounds in a row that were only to be timed
     next_timing: usize, // tokens generated before there may be others
+    idle_head: usize,   // rounds in a row in which the exit head did not pay, in a batch
 }
 
 impl Controller {
@@ -164,6 +169,7 @@ impl Controller {
             greedy,
             timed: 0,
             next_timing: 0,
+            idle_head: 0,
         }
     }
 
@@ -172,6 +178,28 @@ impl Controller {
         if self.drafts() {
             self.arms.insert(0, Arm::new(drafter, self.max_loss));
         }
+    }
+
+    /// Whether the exit head cannot be expected to pay beside the sequences that there are now: every row of the model would keep up its K and V for nothing.
+    pub(crate) fn head_is_idle(&self, pos: usize, costs: &CostModel) -> bool {
+        if self.always || costs.batch() < 2 {
+            return false;
+        }
+        let head = self.arms.iter().find(|arm| arm.drafter.kind() == DrafterKind::ExitHead);
+        head.is_some_and(|arm| {
+            let prices = Prices::new(costs.at(pos), arm.drafter.path());
+            best_len(&prices, &arm.estimate(0, costs).chain, self.bonus).1 < WORTH_BESIDE
+        })
+    }
+
+    /// Whether it has not paid for so long that it is better done without.
+    pub(crate) fn head_was_idle(&self) -> bool {
+        self.idle_head >= PATIENCE
+    }
+
+    /// Goes on without the exit head. Between rounds.
+    pub(crate) fn give_up_head(&mut self) {
+        self.arms.retain(|arm| arm.drafter.kind() != DrafterKind::ExitHead);
     }
 
     /// Whether there is any drafter.
@@ -195,6 +223,13 @@ impl Controller {
         gate.reached *= arm.confidence.acceptance(&gate.others, gate.floor(arm, drafted - 1), confidence);
         let next = gate.reached * gate.chain.get(drafted).copied().unwrap_or(0.0);
         more && next >= gate.speed * (choice.prices.draft + choice.prices.row(drafted, choice.bonus))
+    }
+
+    /// Whether another draft, after `drafted` of them, is worth that `held_up` sequences wait for it: towards the end of a round fewer and fewer draft.
+    pub(crate) fn holds_up(&self, choice: &Choice, drafted: usize, held_up: f64) -> bool {
+        let Some(gate) = &choice.gate else { return true };
+        let next = gate.reached * gate.chain.get(drafted).copied().unwrap_or(0.0);
+        next >= gate.speed * (choice.prices.draft * held_up + choice.prices.row(drafted, choice.bonus))
     }
 
     /// Learns how a judged draft of the model fared.
@@ -250,7 +285,12 @@ impl Controller {
             if self.always {
                 return (Some(choice(arm.wanted(draft_len), bonus, false)), Reason::Always);
             }
-            match arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs) {
+            let verdict = arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs);
+            if arm.drafter.kind() == DrafterKind::ExitHead {
+                let idle = !matches!(verdict, Verdict::Work { .. }) && costs.batch() > 1;
+                self.idle_head = if idle { self.idle_head + 1 } else { 0 };
+            }
+            match verdict {
                 Verdict::Work { k, gain, chain } => {
                     if works.as_ref().is_none_or(|(best, _)| gain > *best) {
                         let gated = arm.drafter.path().filter(|_| draft_len == DraftLen::Adaptive);
@@ -295,7 +335,7 @@ impl Controller {
         line.record.add(accepted, rejected || (declined && accepted == drafted));
         arm.window.add(accepted, rejected);
         let bonus = choice.bonus && drafted > 0; // without drafts there is one row, from the kept state
-        let cost = choice.prices.draft * draft_rows as f64 + choice.prices.verify(drafted, bonus);
+        let cost = choice.prices.draft * draft_rows + choice.prices.verify(drafted, bonus);
         arm.balance = (arm.balance + cost - gained as f64).max(-BANK);
         if choice.last_try && accepted == 0 {
             line.rest(generated);
@@ -373,7 +413,8 @@ impl Arm {
         let allowance = self.start + self.share * generated as f64;
         // The long-context rule of the sliding window: where one draft is all that pays, drafting with the model is not worth its trouble.
         let too_short = layers && draft_len == DraftLen::Window && best < 2;
-        let against = if gain < WORTH {
+        let worth = if layers && costs.batch() > 1 { WORTH_BESIDE } else { WORTH };
+        let against = if gain < worth {
             Some(Reason::Slow { gain })
         } else if too_short {
             Some(Reason::Short { gain })
@@ -419,7 +460,7 @@ impl Arm {
         let rests = against.unwrap_or(Reason::Slow { gain });
         let (k, bonus) = if layers { (1, false) } else { (2, bonus) };
         let price = (prices.draft + prices.verify(k, bonus) - 1.0).max(0.0);
-        let hopeless = best_len(prices, &[1.0; MAX_DRAFT], wish.bonus).1 < WORTH;
+        let hopeless = best_len(prices, &[1.0; MAX_DRAFT], wish.bonus).1 < worth;
         if hopeless || generated < line.next_probe || self.balance + price > allowance {
             return Verdict::Rest(rests);
         }

@@ -127,6 +127,7 @@ pub struct CostModel {
     recorded: u64,
     last_path: Option<usize>, // of the latest draft step: whose states the next verification enters from
     sequences: f64,           // in a decoding step, lately
+    drafting: usize,          // sequences that drafted in the latest step
     cold: u32,                // steps to come whose times do not last
     warm: bool,               // whether there are other times
 }
@@ -147,6 +148,7 @@ impl CostModel {
             recorded: 0,
             last_path: None,
             sequences: 1.0,
+            drafting: 0,
             cold: 0,
             warm: false,
         }
@@ -193,6 +195,7 @@ impl CostModel {
             }
         }
         // Not all sequences draft, and the others wait meanwhile.
+        self.drafting = if draft.is_some() { sequences } else { 0 };
         if draft.is_none() {
             self.sequences += (sequences as f64 - self.sequences) * 0.25;
         }
@@ -296,8 +299,14 @@ impl CostModel {
     }
 
     /// Sequences in a step, lately.
-    fn batch(&self) -> usize {
+    pub(crate) fn batch(&self) -> usize {
         (self.sequences.round() as usize).clamp(1, ROWS)
+    }
+
+    /// For how many sequences another draft step is one of waiting or drafting, for each of those that drafted in the latest step.
+    pub(crate) fn held_up(&self) -> f64 {
+        let batch = self.batch() as f64;
+        (batch / self.drafting.max(1) as f64).clamp(1.0, batch)
     }
 
     fn recorded_pass(&self) -> bool {

@@ -33,6 +33,9 @@ pub(crate) struct Round {
     pub(crate) drafts: Vec<Draft>,
     /// Draft rows run so far.
     pub(crate) draft_rows: usize,
+    /// Of these, rows whose price is known, and these rows, each as often as sequences waited for it.
+    pub(crate) billed: usize,
+    pub(crate) held_up: f64,
     /// Whether the next step drafts.
     pub(crate) drafting: bool,
     /// Whether the last draft row proposed nothing.

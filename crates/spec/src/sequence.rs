@@ -175,6 +175,19 @@ impl Sequence {
         self.exit_kv
     }
 
+    /// Looks at the load before anything is computed: where the exit head cannot be expected to pay, the sequence does without it to its end.
+    pub fn settle(&mut self, costs: &CostModel) {
+        if self.exit_kv && self.controller.head_is_idle(self.tokens.len(), costs) {
+            self.give_up_head();
+        }
+    }
+
+    /// From now on no row keeps up the exit head's K and V, so that it cannot be taken up again.
+    fn give_up_head(&mut self) {
+        self.exit_kv = false;
+        self.controller.give_up_head();
+    }
+
     /// Says that the backend already holds the first `kv_len` positions: a shared prefix. At most all but the last token count.
     /// Before the first rows are asked for.
     pub fn resume(&mut self, kv_len: usize) {
@@ -229,7 +242,13 @@ impl Sequence {
         if self.round.is_none() {
             self.round = Some(self.begin(costs));
         }
-        let Some(round) = &self.round else { return };
+        let Some(round) = &mut self.round else { return };
+        // Those that have nothing to draft wait for those that do: the ledger is told.
+        round.held_up += (round.draft_rows - round.billed) as f64 * costs.held_up();
+        round.billed = round.draft_rows;
+        if let Some(choice) = round.choice.as_ref().filter(|_| round.drafting && !round.drafts.is_empty()) {
+            round.drafting = self.controller.holds_up(choice, round.drafts.len(), costs.held_up());
+        }
         match &round.path {
             Some(path) if round.drafting => {
                 out.push(round.draft_row(self.seq, &self.tokens, path));
@@ -265,6 +284,9 @@ impl Sequence {
         let generated = self.tokens.len() - self.limits.prompt_len;
         // One token always comes from the target, so that the last one needs no draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
+        if self.exit_kv && self.controller.head_was_idle() {
+            self.give_up_head();
+        }
         let forced = match &mut self.constraint {
             Some(constraint) if limit > 0 && self.controller.drafts() => constraint.forced(),
             _ => Vec::new(),
@@ -302,6 +324,8 @@ impl Sequence {
             exit_kv,
             drafts: Vec::new(),
             draft_rows: 0,
+            billed: 0,
+            held_up: 0.0,
             drafting: false,
             declined: false,
             bonus: false,
@@ -462,7 +486,7 @@ impl Sequence {
                 let greedy = self.sampler.is_greedy();
                 self.stats.confidence[usize::from(!greedy)].add(draft.confidence, i < accepted);
             }
-            let outcome = Outcome { draft_rows: round.draft_rows, drafted, accepted, rejected, declined, gained };
+            let outcome = Outcome { draft_rows: round.held_up, drafted, accepted, rejected, declined, gained };
             self.controller.learn(choice, outcome, self.tokens.len() - self.limits.prompt_len);
         }
         let drafter = drafter.filter(|_| drafted > 0);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Output, Runner, exit, greedy, plain, prompt, seeded};
+use common::{Output, Runner, exit, greedy, plain, prompt, run_one, seeded};
 use selfspec_model::LayerPlan;
 use selfspec_spec::{
     CostModel, DrafterChoice, DrafterKind, Reason, RoundTrace, SamplingParams, SequenceParams, SpeculationParams,
@@ -146,6 +146,12 @@ fn with_head(agreement: f64, order: usize, seed: u64) -> FakeOptions {
     }
 }
 
+/// A target whose exit head reads the embedding: cheap enough to pay in a batch, where others wait while one drafts.
+fn with_cheap_head(agreement: f64) -> FakeOptions {
+    let with_head = with_head(agreement, 3, 4);
+    FakeOptions { exit_head: with_head.exit_head.clone().map(|(_, vocab)| (0, vocab)), ..with_head }
+}
+
 /// A request whose rounds are all remembered.
 fn traced(drafter: DrafterChoice, sampling: SamplingParams, max_tokens: usize) -> SequenceParams {
     let mut request = request(drafter, sampling, max_tokens);
@@ -205,7 +211,7 @@ fn drafters_combine_and_every_round_has_its_reason() {
 #[test]
 fn the_decision_turns_with_the_cost_of_rows() {
     let run = |row_share: f64, drafter: DrafterChoice| {
-        let options = FakeOptions { row_share, ..with_head(0.8, 3, 4) };
+        let options = FakeOptions { row_share, ..with_cheap_head(0.97) };
         let mut runner = Runner::new(options);
         let requests = (0..6)
             .map(|salt| SequenceParams { prompt: prompt(salt, 20, 200), ..request(drafter.clone(), greedy(), 150) })
@@ -219,4 +225,27 @@ fn the_decision_turns_with_the_cost_of_rows() {
     assert!(dear * 4 < cheap, "{dear} rounds with drafts where rows are dear, {cheap} where they are cheap");
     let (cheap, dear) = (speed_up(0.01), speed_up(1.0));
     assert!(cheap > 1.0 && dear > 0.95, "{cheap} where rows are cheap, {dear} where they are dear");
+}
+
+/// In a batch an exit head that does not pay is given up for good, so that no row keeps up its K and V; alone it may be tried again.
+#[test]
+fn a_head_that_does_not_pay_beside_others_is_given_up() {
+    let options = |agreement| FakeOptions { row_share: 0.01, ..with_cheap_head(agreement) };
+    let request =
+        |salt| SequenceParams { prompt: prompt(salt, 20, 200), ..request(DrafterChoice::Auto, greedy(), 150) };
+    let kept = |agreement, batch: u32| {
+        let mut runner = Runner::new(options(agreement));
+        let mut live: Vec<_> = (0..batch).map(|salt| runner.start(request(salt))).collect();
+        while runner.step(&mut live, 64) {}
+        for (salt, l) in (0..).zip(&live) {
+            assert_eq!(l.output.result(), run_one(&options(agreement), plain(&request(salt))).result());
+        }
+        live.iter().for_each(|l| runner.costs.learn(l.sequence.stats()));
+        let mut next = runner.start(request(99));
+        next.sequence.settle(&runner.costs);
+        (live.iter().filter(|l| l.sequence.wants_exit_kv()).count(), next.sequence.wants_exit_kv())
+    };
+    assert_eq!(kept(0.0, 1), (1, true));
+    assert_eq!(kept(0.0, 6), (0, false));
+    assert_eq!(kept(0.97, 6), (6, true));
 }
