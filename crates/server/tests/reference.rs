@@ -105,7 +105,7 @@ fn every_field_is_described() {
 }
 
 /// The type of a schema, in a word or a few.
-fn kind(document: &Value, schema: &Value) -> String {
+fn kind(schema: &Value) -> String {
     if let Some(path) = schema["$ref"].as_str() {
         let name = path.rsplit('/').next().expect("a name");
         return format!("[{name}](#{})", name.to_lowercase());
@@ -118,18 +118,17 @@ fn kind(document: &Value, schema: &Value) -> String {
         return values.join(", ");
     }
     if let Some(kinds) = schema["anyOf"].as_array() {
-        let kinds: Vec<String> = kinds.iter().filter(|k| k["type"] != "null").map(|k| kind(document, k)).collect();
+        let kinds: Vec<String> = kinds.iter().filter(|k| k["type"] != "null").map(kind).collect();
         return kinds.join(" or ");
     }
     let of = |word: &str| match word {
         "array" => match &schema["items"] {
             Value::Null => "array".to_owned(),
-            items => format!("array of {}", kind(document, items)),
+            items => format!("array of {}", kind(items)),
         },
         "object" => match schema["properties"].as_object() {
             Some(properties) => {
-                let keys: Vec<String> =
-                    properties.iter().map(|(k, v)| format!("`{k}`: {}", kind(document, v))).collect();
+                let keys: Vec<String> = properties.iter().map(|(k, v)| format!("`{k}`: {}", kind(v))).collect();
                 format!("object ({})", keys.join("; "))
             }
             None => "object".to_owned(),
@@ -166,13 +165,13 @@ fn range(schema: &Value) -> String {
     parts.join("; ")
 }
 
-fn table(document: &Value, schema: &Value, out: &mut String) {
+fn table(schema: &Value, out: &mut String) {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     out.push_str("| field | type | range | meaning |\n|---|---|---|---|\n");
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let meaning = property["description"].as_str().unwrap_or_default();
         let must = if required.contains(&name.as_str()) { " (required)" } else { "" };
-        let kind = kind(document, property).replace('|', "\\|");
+        let kind = kind(property).replace('|', "\\|");
         let _ = writeln!(out, "| `{name}`{must} | {kind} | {} | {meaning} |", range(property));
     }
     out.push('\n');
@@ -189,14 +188,14 @@ fn page(document: &Value) -> String {
         for (method, operation) in methods.as_object().expect("methods") {
             let _ = write!(out, "## {} {path}\n\n{}.\n\n", method.to_uppercase(), text(&operation["summary"]));
             if operation["requestBody"].is_object() {
-                table(document, body(document, path), &mut out);
+                table(body(document, path), &mut out);
             }
             out.push_str("| status | meaning |\n|---|---|\n");
             for (status, response) in operation["responses"].as_object().expect("responses") {
                 let response = resolved(document, response);
                 let content = response["content"]["application/json"]["schema"].as_object().map(|_| {
                     let schema = &response["content"]["application/json"]["schema"];
-                    if status == "200" { format!(" {}", kind(document, schema)) } else { String::new() }
+                    if status == "200" { format!(" {}", kind(schema)) } else { String::new() }
                 });
                 let _ =
                     writeln!(out, "| {status} | {}{} |", text(&response["description"]), content.unwrap_or_default());
@@ -216,7 +215,7 @@ fn page(document: &Value) -> String {
         match schema["anyOf"].as_array() {
             Some(kinds) => {
                 for kind_of in kinds.iter().filter(|k| k["type"] != "null") {
-                    let _ = writeln!(out, "- {}", kind(document, kind_of));
+                    let _ = writeln!(out, "- {}", kind(kind_of));
                     for (key, property) in kind_of["properties"].as_object().into_iter().flatten() {
                         if let Some(meaning) = property["description"].as_str() {
                             let _ = writeln!(out, "  - `{key}`: {meaning}");
@@ -225,7 +224,7 @@ fn page(document: &Value) -> String {
                 }
                 out.push('\n');
             }
-            None => table(document, schema, &mut out),
+            None => table(schema, &mut out),
         }
     }
     out.truncate(out.trim_end().len());

@@ -110,10 +110,10 @@ impl From<LogitsFault> for Fault {
 
 impl Past<'_> {
     /// Chooses the token at `at` by a row, and takes it.
-    fn judge<'r>(
+    fn judge(
         &mut self,
         sampler: &mut Sampler,
-        logits: &'r [f32],
+        logits: &[f32],
         at: Place,
         draft: Option<&Draft>,
     ) -> Result<Verdict, Fault> {

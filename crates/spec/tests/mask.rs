@@ -26,7 +26,7 @@ impl Automaton {
         let last = self.held.last().copied().unwrap_or(0);
         match n % 10 {
             6..=8 => token == (n * 7 + 3) % VOCAB,
-            _ => token < VOCAB && (token + last + n) % 3 != 0,
+            _ => token < VOCAB && !(token + last + n).is_multiple_of(3),
         }
     }
 }

@@ -43,7 +43,7 @@ fn walk(setup: &Setup, grammar: &Grammar, seed: u64, most: usize) -> Option<(Vec
     for _ in 0..most {
         let (ends, ordinary): (Vec<u32>, Vec<u32>) =
             allowed(&mut state).into_iter().partition(|t| setup.tokenizer.eos_ids().contains(t));
-        if !ends.is_empty() && (ordinary.is_empty() || random(&mut random_state) % 3 == 0) {
+        if !ends.is_empty() && (ordinary.is_empty() || random(&mut random_state).is_multiple_of(3)) {
             assert!(state.push(ends[0]).unwrap());
             detokenizer.finish(&mut text);
             return Some((ids, text));
