@@ -69,6 +69,29 @@ impl GrammarSource {
     }
 }
 
+/// A keyword that older drafts of JSON Schema assert something with, and the compiler takes for a remark.
+fn outdated(schema: &Value) -> Option<String> {
+    let Value::Object(map) = schema else { return None };
+    let by_name = ["extends", "disallow", "divisibleBy"].into_iter().find(|key| map.contains_key(*key));
+    if let Some(key) = by_name {
+        return Some(format!("{key}: this keyword of an old draft of JSON Schema is not supported"));
+    }
+    if map.get("required").is_some_and(Value::is_boolean) {
+        return Some(
+            "required: expected an array of names; true and false are of an old draft of JSON Schema".to_owned(),
+        );
+    }
+    map.iter().find_map(|(key, value)| match (key.as_str(), value) {
+        (
+            "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" | "dependencies",
+            Value::Object(named),
+        ) => named.values().find_map(outdated),
+        ("enum" | "const" | "default" | "examples" | "example", _) => None,
+        (_, Value::Array(schemas)) => schemas.iter().find_map(outdated),
+        (_, schema) => outdated(schema),
+    })
+}
+
 fn value_depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(value_depth).max().unwrap_or(0),
@@ -138,6 +161,11 @@ impl GrammarCompiler {
         }
         if depth > DEEPEST {
             return refuse(format!("it nests {depth} deep, and at most {DEEPEST} is taken"));
+        }
+        if let GrammarSource::JsonSchema(schema) = source
+            && let Some(why) = outdated(schema)
+        {
+            return refuse(why);
         }
         let parser = self.factory.create_parser(source.compiled()).map_err(|error| grammar_error(&error))?;
         let mut state = GrammarState { matcher: Matcher::new(Ok(parser)), eos: self.eos(), ended: 0 };

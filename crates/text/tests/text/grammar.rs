@@ -194,6 +194,10 @@ fn what_cannot_be_used_is_refused_in_a_line() {
         GrammarSource::JsonSchema(json!({ "$ref": "https://example.com/schema" })),
         GrammarSource::JsonSchema(json!({ "$ref": "#/definitions/none" })),
         GrammarSource::JsonSchema(json!({ "type": "string", "pattern": "(" })),
+        GrammarSource::JsonSchema(json!({ "items": [{ "extends": { "type": "string" } }] })),
+        GrammarSource::JsonSchema(json!({ "properties": { "a": { "anyOf": [{ "disallow": "string" }] } } })),
+        GrammarSource::JsonSchema(json!({ "properties": { "a": { "type": "string", "required": true } } })),
+        GrammarSource::JsonSchema(json!({ "$defs": { "a": { "divisibleBy": 2 } }, "$ref": "#/$defs/a" })),
         GrammarSource::JsonSchema(json!(false)),
         GrammarSource::JsonSchema(json!(7)),
         GrammarSource::JsonSchema(json!({ "type": "array", "uniqueItems": true, "contains": {} })),
@@ -264,4 +268,20 @@ proptest! {
             tokens.push(token);
         }
     }
+}
+
+/// Names of properties and values are no keywords.
+#[test]
+fn what_only_looks_like_an_old_keyword_is_fine() {
+    let [setup, _] = setups();
+    let schema = json!({
+        "type": "object",
+        "properties": { "extends": { "const": { "disallow": 1 } }, "required": { "enum": [{ "required": true }] } },
+        "required": ["extends", "required"],
+        "additionalProperties": false,
+        "default": { "divisibleBy": 2 },
+    });
+    let grammar = setup.compiler.compile(&GrammarSource::JsonSchema(schema)).unwrap();
+    let (_, text) = walk(&setup, &grammar, 1, 400).expect("it ends");
+    assert_eq!(text, r#"{"extends": {"disallow": 1}, "required": {"required": true}}"#);
 }
