@@ -243,6 +243,11 @@ impl Live {
         };
         let before = self.output.len();
         let now = (!committed.is_empty()).then(Instant::now);
+        let last = self.last_token;
+        if let Some(now) = now {
+            self.first_token.get_or_insert(now);
+            self.last_token = Some(now); // before the tokens go out: they tell how far the request has come
+        }
         // What a round committed before a fault stands, as it would without speculation, and may end the text before the fault.
         let ending = self.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
         self.end = match (self.output.take(committed, ending, self.progress()), fault) {
@@ -250,13 +255,9 @@ impl Live {
             (None, Some(error)) => Some(Err(error)),
             (None, None) => None,
         };
-        if let Some(now) = now {
-            if let Some(last) = self.last_token {
-                let seconds = now.duration_since(last).as_secs_f32();
-                self.gaps.push(Gap { seconds, tokens: (self.output.len() - before) as u32 });
-            }
-            self.first_token.get_or_insert(now);
-            self.last_token = Some(now);
+        if let (Some(now), Some(last)) = (now, last) {
+            let seconds = now.duration_since(last).as_secs_f32();
+            self.gaps.push(Gap { seconds, tokens: (self.output.len() - before) as u32 });
         }
     }
 

@@ -16,6 +16,7 @@ use crate::error::ApiError;
 use crate::format::Format;
 use crate::heavy;
 use crate::limits::MOST_TOP;
+use crate::prediction;
 use crate::request::Asked;
 use crate::ticket::Ticket;
 use crate::tools::Tools;
@@ -27,7 +28,9 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request<Bo
     let ticket = Ticket::of(&request);
     let mut fields = body::read(&app, request).await?;
     let prompt = prompt(&app, fields.take("prompt"))?;
+    let prediction = prediction::read(&mut fields, &app)?;
     let mut asked = Asked::read(&mut fields, &app)?;
+    asked.prediction = prediction;
     asked.max_tokens.get_or_insert(USUAL_TOKENS);
     asked.logprobs = fields.whole("logprobs", 0, MOST_TOP)?.map(|n| n as usize);
     let format = Format::read(&mut fields)?;

@@ -84,12 +84,15 @@ fn calls(tools: &Tools, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> Stri
     rules
 }
 
-/// The schema of a call's arguments: an object in any case.
+/// The schema of a call's arguments: an object in any case, of the arguments that it names unless it says that there may be others.
 fn schema_of(tool: &Tool) -> Value {
     let mut schema = tool.parameters.clone();
     let says = ["type", "$ref", "anyOf", "oneOf", "allOf"].iter().any(|key| schema.contains_key(*key));
     if !says {
         schema.insert("type".to_owned(), "object".into());
+    }
+    if schema.contains_key("properties") {
+        schema.entry("additionalProperties").or_insert(false.into());
     }
     one_line(schema.into())
 }

@@ -50,6 +50,7 @@ impl Asked {
             let message = format!("there is no model {model:?} here: this server has {:?}", app.model_id());
             return Err(ApiError::not_found("model_not_found", message));
         }
+        elsewhere(fields)?;
         let sampling = SamplingParams {
             temperature: fields.number("temperature", 0.0, 2.0)?.unwrap_or(1.0),
             top_p: match fields.number("top_p", 0.0, 1.0)? {
@@ -143,6 +144,28 @@ impl Asked {
         };
         (0..self.choices).map(request).collect()
     }
+}
+
+/// Refuses other servers' names for what this one has under OpenAI's: left aside, they would change the answer in silence.
+fn elsewhere(fields: &mut Fields) -> Result<(), ApiError> {
+    let instead = [
+        ("guided_json", "response_format"),
+        ("guided_regex", "response_format"),
+        ("guided_choice", "response_format"),
+        ("guided_grammar", "response_format"),
+        ("structured_outputs", "response_format"),
+        ("grammar", "response_format"),
+        ("json_schema", "response_format"),
+        ("n_predict", "max_tokens"),
+        ("max_new_tokens", "max_tokens"),
+        ("repeat_penalty", "repetition_penalty"),
+    ];
+    for (name, ours) in instead {
+        if fields.take(name).is_some() {
+            return Err(ApiError::field(name, format!("this server calls it {ours}")));
+        }
+    }
+    Ok(())
 }
 
 fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {

@@ -132,7 +132,7 @@ fn answers_do_not_depend_on_who_else_is_served() {
     let crowded = Running::on(&small, |options| options.most_requests = 64);
     let fields = |i: usize| {
         let prompt = format!("request {i}: {}", "tell me more of it ".repeat(i % 5));
-        let sampling = if i % 2 == 0 { json!({}) } else { json!({ "temperature": 1.0, "seed": i }) };
+        let sampling = if i.is_multiple_of(2) { json!({}) } else { json!({ "temperature": 1.0, "seed": i }) };
         let mut fields = request(&prompt, &sampling);
         fields.insert("max_tokens".to_owned(), json!(20 + 7 * (i % 9)));
         fields.insert("ignore_eos".to_owned(), json!(true));

@@ -107,16 +107,17 @@ fn a_grammar_survives_preemption() {
     let path = dir.path().join("tiny.gguf");
     TinyModel::new(Family::Llama).gguf().write(&path);
     let roomy = tiny();
-    let small = EngineOptions { threads: Some(1), kv_bytes: Some(320 * 320), ..EngineOptions::default() };
+    let small = EngineOptions { threads: Some(1), kv_bytes: Some(320 * 640), ..EngineOptions::default() };
     let tight = Engine::open(&path, &small).expect("opens");
-    let source = GrammarSource::Regex("(one|two|three){30}".to_owned());
+    let source = GrammarSource::Regex("(one|two|three){120}".to_owned());
     let ask = |engine: &Engine, seed| {
         let sampling = SamplingParams { temperature: 1.0, seed: Some(seed), ..SamplingParams::default() };
         let grammar = Some(engine.grammar(&source).expect("compiles"));
-        Request { grammar, ..request("numbers: ", sampling, SpeculationParams::default()) }
+        let request = request("numbers: ", sampling, SpeculationParams::default());
+        Request { grammar, max_tokens: Some(400), ..request }
     };
-    let expected: Vec<_> = (0..6).map(|seed| answer(&roomy, ask(&roomy, seed)).said()).collect();
-    let generations: Vec<_> = (0..6).map(|seed| tight.submit(ask(&tight, seed)).expect("accepted")).collect();
+    let expected: Vec<_> = (0..8).map(|seed| answer(&roomy, ask(&roomy, seed)).said()).collect();
+    let generations: Vec<_> = (0..8).map(|seed| tight.submit(ask(&tight, seed)).expect("accepted")).collect();
     let got: Vec<_> = generations.into_iter().map(|g| collect(g).expect("answered").said()).collect();
     assert_eq!(got, expected);
     assert!(tight.counters().preemptions > 0, "{:?}", tight.counters());
