@@ -86,12 +86,34 @@ impl Grammars {
 }
 
 /// A grammar's state as the mask of a sequence.
+///
+/// An automaton learns about itself as it runs, from refused drafts too, and has room for so much. When it is full it is made anew from the tokens that it
+/// holds: whether it can go on depends on these, and not on what was drafted.
 #[derive(Debug)]
-pub(crate) struct GrammarMask(GrammarState);
+pub(crate) struct GrammarMask {
+    grammar: Grammar,
+    state: GrammarState,
+    held: Vec<TokenId>,
+}
 
 impl GrammarMask {
     pub(crate) fn new(grammar: &Grammar) -> Self {
-        GrammarMask(grammar.begin())
+        GrammarMask { grammar: grammar.clone(), state: grammar.begin(), held: Vec::new() }
+    }
+
+    /// Does something with the state, and once more with a new one if it fails.
+    fn attempt<T>(&mut self, work: impl Fn(&mut GrammarState) -> Result<T, TextError>) -> Result<T, String> {
+        if let Ok(done) = work(&mut self.state) {
+            return Ok(done);
+        }
+        self.renew()?;
+        work(&mut self.state).map_err(why)
+    }
+
+    /// Makes the state anew.
+    fn renew(&mut self) -> Result<(), String> {
+        self.state = self.grammar.begin();
+        self.held.iter().try_for_each(|token| self.state.push(*token).map(|_| ())).map_err(why)
     }
 }
 
@@ -105,18 +127,26 @@ fn why(error: TextError) -> String {
 
 impl TokenMask for GrammarMask {
     fn allowed(&mut self) -> Result<Mask, String> {
-        self.0.allowed().map(Mask::of_bits).map_err(why)
+        self.attempt(GrammarState::allowed).map(Mask::of_bits)
     }
 
     fn push(&mut self, token: TokenId) -> Result<bool, String> {
-        self.0.push(token).map_err(why)
+        let taken = self.attempt(|state| state.push(token))?;
+        if taken {
+            self.held.push(token);
+        }
+        Ok(taken)
     }
 
     fn pop(&mut self, n: usize) -> Result<(), String> {
-        self.0.pop(n).map_err(why)
+        let left = self.held.len().saturating_sub(n);
+        let popped = self.state.pop(n);
+        self.held.truncate(left);
+        // Made anew it holds what is left.
+        if popped.is_err() { self.renew() } else { Ok(()) }
     }
 
     fn forced(&mut self) -> Vec<TokenId> {
-        self.0.forced()
+        self.state.forced()
     }
 }

@@ -233,6 +233,7 @@ pub(crate) fn router(app: Arc<App>) -> Result<Router, ServeError> {
         .fallback(async || ApiError::not_found("unknown_url", "this server has no such path"))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .layer(from_fn_with_state(app.clone(), keys::guard))
+        .layer(from_fn_with_state(app.clone(), cors::guard))
         .layer(from_fn(panics::catch))
         .layer(from_fn_with_state(app.clone(), ticket::issue))
         .with_state(app);

@@ -54,6 +54,12 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "this path takes another method")
     }
 
+    /// A page of another origin asks, which is not let in.
+    pub(crate) fn forbidden(origin: &str) -> Self {
+        let message = format!("pages of {origin:?} are not let in: --cors-origin lets them");
+        ApiError { code: Some("origin"), ..Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message) }
+    }
+
     pub(crate) fn unauthorized() -> Self {
         let message = "no valid API key was given: send `Authorization: Bearer KEY`, or `X-Api-Key: KEY`";
         ApiError {

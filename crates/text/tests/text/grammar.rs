@@ -206,6 +206,19 @@ fn what_cannot_be_used_is_refused_in_a_line() {
         GrammarSource::Regex("a(?=b)".to_owned()),
         GrammarSource::Regex("(".repeat(50_000)),
         GrammarSource::Regex("a".repeat(70_000)),
+        GrammarSource::JsonSchema(
+            json!({ "allOf": ([2, 3, 5, 7, 11, 13, 17].map(|m| json!({ "type": "integer", "multipleOf": m }))) }),
+        ),
+        GrammarSource::JsonSchema(
+            json!({ "allOf": (["a.*", ".*b", ".{3}", "[abc]+"].map(|p| json!({ "type": "string", "pattern": p }))) }),
+        ),
+        GrammarSource::JsonSchema(json!({ "type": "object", "minProperties": 3 })),
+        GrammarSource::Lark("start: \"a\" t\nt[max_tokens=5]: /.*/".to_owned()),
+        GrammarSource::Lark("start: t\nt[stop=\"JSON\"]: /.*/".to_owned()),
+        GrammarSource::Lark("start: t\nt[capture, temperature=0.5]: /.*/".to_owned()),
+        GrammarSource::Lark("start: T\nT: /a.*/ & /.*b/".to_owned()),
+        GrammarSource::Lark("start: T\nT: ~/a.*/".to_owned()),
+        GrammarSource::Lark("start: \"x\" a\na: %json {\"divisibleBy\": 3}".to_owned()),
         GrammarSource::Lark(String::new()),
         GrammarSource::Lark("start: nothing".to_owned()),
         GrammarSource::Lark("start: start".to_owned()),
@@ -284,4 +297,14 @@ fn what_only_looks_like_an_old_keyword_is_fine() {
     let grammar = setup.compiler.compile(&GrammarSource::JsonSchema(schema)).unwrap();
     let (_, text) = walk(&setup, &grammar, 1, 400).expect("it ends");
     assert_eq!(text, r#"{"extends": {"disallow": 1}, "required": {"required": true}}"#);
+}
+
+/// Operators and attributes are looked for in the grammar's own words, not in its strings.
+#[test]
+fn what_stands_in_a_string_is_no_operator() {
+    let [setup, _] = setups();
+    let source = "start: \"a & b\" /~{2}/ \" [stop=1] \" number\nnumber: %json {\"const\": \"x & [stop=2]\"}\n";
+    let grammar = setup.compiler.compile(&GrammarSource::Lark(source.to_owned())).unwrap();
+    let (_, text) = walk(&setup, &grammar, 1, 400).expect("it ends");
+    assert_eq!(text, "a & b~~ [stop=1] \"x & [stop=2]\"");
 }
