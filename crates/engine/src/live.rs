@@ -103,10 +103,11 @@ impl Live {
         mut job: Job,
         backend: &mut dyn Backend,
         prefixes: &mut PrefixCache,
+        beside: usize,
         costs: &CostModel,
     ) -> Live {
         let mut sequence = job.sequence;
-        sequence.settle(costs);
+        sequence.settle(beside, costs);
         let (seq, cached) = begin(&sequence, backend, prefixes);
         sequence.preempted(seq, cached);
         job.output.send(Event::Prompt { tokens: sequence.prompt_len() });

@@ -238,7 +238,8 @@ impl Worker {
             }
             match (self.queue.pop_front(), &self.broken) {
                 (Some(Waiting::Job(job)), None) => {
-                    let live = Live::admit(*job, &mut *self.backend, &mut self.prefixes, &self.costs);
+                    let (prefixes, beside) = (&mut self.prefixes, self.live.len());
+                    let live = Live::admit(*job, &mut *self.backend, prefixes, beside, &self.costs);
                     self.counters.admitted(live.speculates(), live.prompt_tokens(), live.cached_tokens());
                     self.live.push(live);
                 }

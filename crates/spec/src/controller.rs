@@ -47,8 +47,10 @@ const LONGEST_PAUSE: usize = 512;
 const BANK: f64 = 4.0;
 /// Plain steps that a drafter with a good prediction may lose beyond what probes may: the first rounds after a success can be unlucky.
 const CREDIT: f64 = 1.0;
-/// Rounds in a row in which the exit head does not pay beside other sequences, after which a sequence goes on without it.
-const PATIENCE: usize = 96;
+/// Rounds in a row in which the exit head does not pay, times the sequences in a step, after which one of several goes on without it.
+const PATIENCE: usize = 192;
+/// Sequences beside which the head is not expected to pay before anything was measured there.
+const MANY: usize = 4;
 /// What the ledgers of layer skip and prompt lookup allow to be lost in the long run, together.
 const USUAL_LOSS: f64 = 0.013;
 /// Longest draft that the search for the best one considers.
@@ -153,7 +155,7 @@ pub(crate) struct Controller {
     greedy: bool,
     timed: usize,       // plain rounds in a row that were only to be timed
     next_timing: usize, // tokens generated before there may be others
-    idle_head: usize,   // rounds in a row in which the exit head did not pay, in a batch
+    idle_head: usize,   // rounds in a row in which the exit head did not pay, times the batch's size
 }
 
 impl Controller {
@@ -181,9 +183,10 @@ impl Controller {
     }
 
     /// Whether the exit head cannot be expected to pay beside the sequences that there are now: every row of the model would keep up its K and V for nothing.
-    pub(crate) fn head_is_idle(&self, pos: usize, costs: &CostModel) -> bool {
+    /// `beside`: how many others there are.
+    pub(crate) fn head_is_idle(&self, pos: usize, beside: usize, costs: &CostModel) -> bool {
         if self.always || costs.batch() < 2 {
-            return false;
+            return !self.always && beside >= MANY;
         }
         let head = self.arms.iter().find(|arm| arm.drafter.kind() == DrafterKind::ExitHead);
         head.is_some_and(|arm| {
@@ -288,7 +291,7 @@ impl Controller {
             let verdict = arm.weigh(&prices, offer, Wish { draft_len, bonus }, generated, costs);
             if arm.drafter.kind() == DrafterKind::ExitHead {
                 let idle = !matches!(verdict, Verdict::Work { .. }) && costs.batch() > 1;
-                self.idle_head = if idle { self.idle_head + 1 } else { 0 };
+                self.idle_head = if idle { self.idle_head + costs.batch() } else { 0 };
             }
             match verdict {
                 Verdict::Work { k, gain, chain } => {

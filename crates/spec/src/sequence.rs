@@ -176,8 +176,9 @@ impl Sequence {
     }
 
     /// Looks at the load before anything is computed: where the exit head cannot be expected to pay, the sequence does without it to its end.
-    pub fn settle(&mut self, costs: &CostModel) {
-        if self.exit_kv && self.controller.head_is_idle(self.tokens.len(), costs) {
+    /// `beside`: how many others there are.
+    pub fn settle(&mut self, beside: usize, costs: &CostModel) {
+        if self.exit_kv && self.controller.head_is_idle(self.tokens.len(), beside, costs) {
             self.give_up_head();
         }
     }
