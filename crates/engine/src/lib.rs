@@ -78,6 +78,6 @@ pub use selfspec_spec::{
     RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
 };
 pub use selfspec_text::{
-    ChatTemplate, FoundCall, Grammar, GrammarSource, Message, Piece, RenderedPrompt, TokenKind, Tokenizer, ToolCall,
-    ToolCallReader, ToolStyle, ToolSupport,
+    ChatTemplate, FoundCall, Grammar, GrammarSource, LONGEST_GRAMMAR, Message, Piece, RenderedPrompt, TokenKind,
+    Tokenizer, ToolCall, ToolCallReader, ToolStyle, ToolSupport, one_line,
 };

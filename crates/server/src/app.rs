@@ -11,7 +11,6 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use selfspec_engine::{Engine, Request, TokenId, ToolStyle};
-use sha2::{Digest, Sha256};
 
 use crate::answer::{Head, Kind, whole};
 use crate::arm;
@@ -22,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::record::{LineCounts, RecordOptions, Recorder};
 use crate::request::Asked;
 use crate::serve::{ServeError, ServeOptions};
+use crate::short_hash::short_hash;
 use crate::ticket::{self, Ticket};
 use crate::watch::{About, Watch};
 use crate::{chat, completions, cors, keys, models, openapi, page, panics, probes, stream, tokens};
@@ -57,14 +57,10 @@ impl App {
             engine.isa().map(|isa| isa.to_string()),
             engine.kv_type()
         );
-        let hash = Sha256::digest(of.as_bytes());
-        let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let hex = short_hash(&of, 6);
         let of_template = || engine.chat_template().map_or(ToolStyle::Json, |template| template.tool_style());
         let tool_style = options.tool_style.unwrap_or_else(of_template);
-        let control = |tag: &str| {
-            let tokenizer = engine.tokenizer()?;
-            tokenizer.token_id(tag).filter(|id| tokenizer.is_control(*id))
-        };
+        let control = |tag: &str| engine.tokenizer()?.control_id(tag);
         let tags = [tool_style.opening(), tool_style.closing()];
         let lines = Arc::new(LineCounts::default());
         let open = |record: &RecordOptions| {

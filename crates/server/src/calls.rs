@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use selfspec_engine::{FoundCall, Piece, ToolCallReader, ToolStyle};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::limits::MOST_CALLS;
+use crate::short_hash::short_hash;
 use crate::tools::Tools;
 
 /// How calls stand in an answer that may hold some.
@@ -81,8 +81,7 @@ impl Speech {
                 Piece::Call(call) => {
                     let index = self.calls;
                     self.calls += 1;
-                    let hash = Sha256::digest(format!("{} {index}", self.seed).as_bytes());
-                    let hex: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+                    let hex = short_hash(&format!("{} {index}", self.seed), 12);
                     parts.push(Part::Call { index, id: format!("call_{hex}"), call });
                 }
             }

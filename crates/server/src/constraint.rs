@@ -3,7 +3,7 @@
 //! Calls that must be made are written by a grammar in the model's own style: the tags, a function's name, and arguments by its schema.
 //! Calls that may be made are free, and so is text, unless a format holds for it: then an answer is of that format, or calls.
 
-use selfspec_engine::{EngineError, Grammar, GrammarSource, TokenKind, Tokenizer, ToolStyle};
+use selfspec_engine::{EngineError, Grammar, GrammarSource, Tokenizer, ToolStyle, one_line};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -67,13 +67,13 @@ fn calls(tools: &Tools, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> Stri
     let mut rules = calls.to_owned();
     let names: Vec<String> = (0..tools.allowed.len()).map(|i| format!("call_{i}")).collect();
     rules.push_str(&format!("call: {}\n", names.join(" | ")));
+    let (open, close) = match (style, style.opening(), style.closing()) {
+        (ToolStyle::Hermes, Some(open), Some(close)) => {
+            (format!("{} \"\\n\" ", tag(open, tokenizer)), format!(" \"\\n\" {}", tag(close, tokenizer)))
+        }
+        _ => (String::new(), String::new()),
+    };
     for (i, tool) in tools.callable().enumerate() {
-        let (open, close) = match (style, style.opening(), style.closing()) {
-            (ToolStyle::Hermes, Some(open), Some(close)) => {
-                (format!("{} \"\\n\" ", tag(open, tokenizer)), format!(" \"\\n\" {}", tag(close, tokenizer)))
-            }
-            _ => (String::new(), String::new()),
-        };
         // In the pieces that JSON is read in: a longer one would hide an object of the format that begins like a call.
         let (name, arguments) = (format!("\"{}\"", tool.name), format!("\"{}\"", style.arguments()));
         let pieces = ["{", "\"name\"", ": ", &name, ", ", &arguments, ": "];
@@ -97,22 +97,9 @@ fn schema_of(tool: &Tool) -> Value {
     one_line(schema.into())
 }
 
-/// The schema, of values that are written as [`GrammarSource::JsonSchema`] has them unless it says otherwise.
-fn one_line(mut schema: Value) -> Value {
-    if let Value::Object(map) = &mut schema {
-        let style = json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " });
-        map.entry("x-guidance").or_insert(style);
-    }
-    schema
-}
-
 /// A tag in a rule: a token where the vocabulary has it as a control token, else its letters.
 fn tag(text: &str, tokenizer: Option<&Tokenizer>) -> String {
-    let control = |tokenizer: &Tokenizer| {
-        let id = tokenizer.token_id(text)?;
-        (tokenizer.kind(id) == Some(TokenKind::Control)).then_some(id)
-    };
-    match tokenizer.and_then(control) {
+    match tokenizer.and_then(|tokenizer| tokenizer.control_id(text)) {
         Some(id) => format!("<[{id}]>"),
         None => literal(text),
     }

@@ -29,18 +29,6 @@ impl ApiError {
         ApiError { param: Some(param), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", text) }
     }
 
-    /// The same error of a field that lies within another one.
-    pub(crate) fn within(self, outer: &str) -> Self {
-        match &self.param {
-            Some(param) => ApiError {
-                param: Some(format!("{outer}.{param}")),
-                message: format!("{outer}.{}", self.message),
-                ..self
-            },
-            None => self,
-        }
-    }
-
     /// The body is no JSON object, or another mistake that belongs to no field.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
@@ -104,6 +92,10 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The object that stands for it in a body or in a stream.
     pub(crate) fn json(&self) -> serde_json::Value {
         json!({
@@ -126,11 +118,17 @@ impl ApiError {
 
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
+        (&error).into()
+    }
+}
+
+impl From<&EngineError> for ApiError {
+    fn from(error: &EngineError) -> Self {
         let message = error.to_string();
         match error {
             // Only what holds the text can do this: a schema, an expression, a grammar.
             EngineError::Spec(SpecError::Mask { .. }) => ApiError::field("response_format", message),
-            EngineError::InvalidRequest { field, why } => ApiError::field(field, why),
+            EngineError::InvalidRequest { field, why } => ApiError::field(*field, why),
             EngineError::NoTokenizer
             | EngineError::NoChatTemplate
             | EngineError::BadChatTemplate { .. }

@@ -8,9 +8,12 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::limits::DEPTH;
 
-/// The fields of a request that have not been taken yet. A field that is null counts as absent.
+/// The fields of a request, or of an object in one of its fields, that have not been taken yet. A field that is null counts as absent.
 #[derive(Debug)]
-pub(crate) struct Fields(Map<String, Value>);
+pub(crate) struct Fields {
+    map: Map<String, Value>,
+    outer: Option<&'static str>, // the field that they stand in
+}
 
 /// Names of fields that nobody knew, which are logged once each; no more than this many, so that no client fills memory or log.
 static UNKNOWN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -28,30 +31,39 @@ impl Fields {
             return Err(ApiError::bad_request(format!("the body is nested more than {DEPTH} levels deep")));
         }
         match value {
-            Value::Object(map) => Ok(Fields(map)),
+            Value::Object(map) => Ok(Fields { map, outer: None }),
             _ => Err(ApiError::bad_request("the body is not a JSON object")),
         }
     }
 
-    pub(crate) fn of(map: Map<String, Value>) -> Self {
-        Fields(map)
+    /// The fields of the object that stands in the field `outer`.
+    pub(crate) fn within(outer: &'static str, map: Map<String, Value>) -> Self {
+        Fields { map, outer: Some(outer) }
+    }
+
+    /// The error of one of them, which is named with what it stands in.
+    fn wrong(&self, name: &str, why: impl Into<String>) -> ApiError {
+        match self.outer {
+            Some(outer) => ApiError::field(format!("{outer}.{name}"), why),
+            None => ApiError::field(name, why),
+        }
     }
 
     /// Whether a field has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| !value.is_null())
+        self.map.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// Takes a field as it is.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.shift_remove(name).filter(|value| !value.is_null())
+        self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(ApiError::field(name, "expected a string")),
+            Some(_) => Err(self.wrong(name, "expected a string")),
         }
     }
 
@@ -59,7 +71,7 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(value)),
-            Some(_) => Err(ApiError::field(name, "expected true or false")),
+            Some(_) => Err(self.wrong(name, "expected true or false")),
         }
     }
 
@@ -68,7 +80,7 @@ impl Fields {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_f64().filter(|v| (from..=to).contains(v)) {
             Some(value) => Ok(Some(value as f32)),
-            None => Err(ApiError::field(name, format!("expected a number from {from} to {to}, got {}", brief(&value)))),
+            None => Err(self.wrong(name, format!("expected a number from {from} to {to}, got {}", brief(&value)))),
         }
     }
 
@@ -77,10 +89,9 @@ impl Fields {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_u64().filter(|v| (from..=to).contains(v)) {
             Some(value) => Ok(Some(value)),
-            None => Err(ApiError::field(
-                name,
-                format!("expected a whole number from {from} to {to}, got {}", brief(&value)),
-            )),
+            None => {
+                Err(self.wrong(name, format!("expected a whole number from {from} to {to}, got {}", brief(&value))))
+            }
         }
     }
 
@@ -88,14 +99,14 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Object(map)) => Ok(Some(map)),
-            Some(_) => Err(ApiError::field(name, "expected an object")),
+            Some(_) => Err(self.wrong(name, "expected an object")),
         }
     }
 
     /// Refuses a field that is known and cannot be served, unless it has one of the values that ask for nothing.
     pub(crate) fn unsupported(&mut self, name: &str, nothing: &[Value]) -> Result<(), ApiError> {
         match self.take(name) {
-            Some(value) if !nothing.contains(&value) => Err(ApiError::field(name, "this server does not support it")),
+            Some(value) if !nothing.contains(&value) => Err(self.wrong(name, "this server does not support it")),
             _ => Ok(()),
         }
     }
@@ -103,7 +114,7 @@ impl Fields {
     /// Logs what is left, each name once.
     pub(crate) fn finish(self) {
         let mut known = UNKNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in self.0.keys() {
+        for name in self.map.keys() {
             let name: String = name.chars().take(64).collect();
             if known.len() < MOST_UNKNOWN && known.insert(name.clone()) {
                 tracing::warn!(field = name, "requests have a field that this server does not know; it is left aside");
@@ -112,9 +123,9 @@ impl Fields {
     }
 
     /// Refuses what is left.
-    pub(crate) fn none_left(self, of: &str) -> Result<(), ApiError> {
-        match self.0.keys().next() {
-            Some(name) => Err(ApiError::field(format!("{of}.{name}"), "unknown")),
+    pub(crate) fn none_left(self) -> Result<(), ApiError> {
+        match self.map.keys().next() {
+            Some(name) => Err(self.wrong(name, "unknown")),
             None => Ok(()),
         }
     }
@@ -153,10 +164,10 @@ mod tests {
         assert_eq!(why["error"]["param"], "e");
         assert_eq!(fields.bool("f").expect("a bool"), Some(true));
         assert!(fields.object("g").expect("an object").is_some());
-        assert!(fields.none_left("x").is_ok());
+        assert!(fields.none_left().is_ok());
         let mut fields = Fields::read(br#"{"n": 1, "m": 2, "z": 3}"#).expect("an object");
         assert!(fields.unsupported("n", &[Value::from(1)]).is_ok() && fields.unsupported("m", &[]).is_err());
-        assert!(fields.none_left("x").is_err());
+        assert!(fields.none_left().is_err());
     }
 
     #[test]

@@ -28,12 +28,12 @@ impl Format {
     /// Takes the field. A schema holds whether or not it is `strict`.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let Some(map) = fields.object(FIELD)? else { return Ok(Format::Text) };
-        let mut fields = Fields::of(map);
-        let kind = within(fields.string("type"))?.ok_or_else(|| wrong(".type", "expected a string"))?;
+        let mut fields = Fields::within(FIELD, map);
+        let kind = fields.string("type")?.ok_or_else(|| wrong(".type", "expected a string"))?;
         let format = match kind.as_str() {
             "text" => Format::Text,
             "json_object" => Format::Object,
-            "json_schema" => schema(within(fields.object("json_schema"))?)?,
+            "json_schema" => schema(fields.object("json_schema")?)?,
             "regex" => Format::Regex(source(&mut fields, "regex")?),
             "lark" => Format::Lark(source(&mut fields, "lark")?),
             other => {
@@ -41,7 +41,7 @@ impl Format {
                 return Err(wrong(".type", &format!("{other:?} is none: {known}")));
             }
         };
-        fields.none_left(FIELD)?;
+        fields.none_left()?;
         Ok(format)
     }
 
@@ -58,11 +58,6 @@ impl Format {
 
 fn wrong(what: &str, why: &str) -> ApiError {
     ApiError::field(format!("{FIELD}{what}"), why)
-}
-
-/// An error of an inner field, with the name of the outer one.
-fn within<T>(read: Result<T, ApiError>) -> Result<T, ApiError> {
-    read.map_err(|error| error.within(FIELD))
 }
 
 fn schema(format: Option<serde_json::Map<String, Value>>) -> Result<Format, ApiError> {
@@ -101,7 +96,7 @@ fn schema(format: Option<serde_json::Map<String, Value>>) -> Result<Format, ApiE
 
 fn source(fields: &mut Fields, name: &str) -> Result<String, ApiError> {
     let at = format!(".{name}");
-    match within(fields.string(name))? {
+    match fields.string(name)? {
         None => Err(wrong(&at, "it is missing")),
         Some(text) if text.is_empty() => Err(wrong(&at, "it is empty")),
         Some(text) if text.len() > LARGEST_SCHEMA => {

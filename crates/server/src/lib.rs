@@ -36,6 +36,7 @@ mod probes;
 mod record;
 mod request;
 mod serve;
+mod short_hash;
 mod speculation;
 mod stream;
 mod ticket;

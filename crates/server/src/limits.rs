@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use selfspec_engine::LONGEST_GRAMMAR;
+
 /// Most answers to a request.
 pub(crate) const MOST_CHOICES: u64 = 16;
 /// Most stop strings.
@@ -16,8 +18,8 @@ pub(crate) const MOST_MESSAGES: usize = 4096;
 pub(crate) const MOST_TOOLS: usize = 128;
 /// Most calls of functions in a message or an answer.
 pub(crate) const MOST_CALLS: usize = 128;
-/// Largest function, schema, expression or grammar, in bytes.
-pub(crate) const LARGEST_SCHEMA: usize = 64 << 10;
+/// Largest function, schema, expression or grammar, in bytes: what the compiler of grammars takes.
+pub(crate) const LARGEST_SCHEMA: usize = LONGEST_GRAMMAR;
 /// Deepest nesting of a function or a schema.
 pub(crate) const SCHEMA_DEPTH: usize = 50;
 /// Most alternatives with a token's log-probability.

@@ -47,7 +47,8 @@ impl Failure {
         }
     }
 
-    fn of(status: StatusCode) -> Option<Failure> {
+    /// What kind of failure an answer of this status is, if any.
+    pub(crate) fn of(status: StatusCode) -> Option<Failure> {
         match status {
             StatusCode::UNAUTHORIZED => Some(Failure::Unauthorized),
             StatusCode::TOO_MANY_REQUESTS => Some(Failure::Overloaded),

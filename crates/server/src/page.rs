@@ -7,7 +7,8 @@ use axum::Router;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use sha2::{Digest, Sha256};
+
+use crate::short_hash::short_hash;
 
 /// One file of the page.
 struct File {
@@ -40,9 +41,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// The page's paths; all are open.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, file| {
-        let digest = Sha256::digest(file.text.as_bytes());
-        let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let tag = format!("\"{hex}\"");
+        let tag = format!("\"{}\"", short_hash(file.text, 8));
         router.route(file.path, get(async move |headers: HeaderMap| answer(file, &tag, &headers)))
     })
 }

@@ -72,9 +72,9 @@ impl Asked {
             None => false,
             Some(_) if !stream => return Err(ApiError::field("stream_options", "it needs \"stream\": true")),
             Some(options) => {
-                let mut options = Fields::of(options);
+                let mut options = Fields::within("stream_options", options);
                 let usage = options.bool("include_usage")?.unwrap_or(false);
-                options.none_left("stream_options")?;
+                options.none_left()?;
                 usage
             }
         };

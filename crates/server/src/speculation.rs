@@ -18,21 +18,16 @@ pub(crate) fn read(fields: &mut Fields, engine: &Engine) -> Result<SpeculationPa
         None => usual(),
         Some(Value::String(word)) if word == "auto" => usual(),
         Some(Value::String(word)) if word == "off" => Ok(SpeculationParams::off()),
-        Some(Value::Object(map)) => of(Fields::of(map), engine),
+        Some(Value::Object(map)) => of(Fields::within(FIELD, map), engine),
         Some(_) => Err(ApiError::field(FIELD, "expected \"auto\", \"off\" or an object")),
     }
-}
-
-/// An error of an inner field, with the name of the outer one.
-fn within<T>(read: Result<T, ApiError>) -> Result<T, ApiError> {
-    read.map_err(|error| error.within(FIELD))
 }
 
 fn of(mut fields: Fields, engine: &Engine) -> Result<SpeculationParams, ApiError> {
     let n = engine.n_layers();
     let under = |name: &str, why: String| ApiError::field(format!("{FIELD}.{name}"), why);
-    let exit = within(fields.whole("exit_layer", 1, n.saturating_sub(1).max(1) as u64))?;
-    let drafter = within(fields.string("drafter"))?;
+    let exit = fields.whole("exit_layer", 1, n.saturating_sub(1).max(1) as u64)?;
+    let drafter = fields.string("drafter")?;
     let drafter = match (drafter.as_deref(), exit) {
         (Some("layer-skip") | None, Some(exit)) => {
             let plan = LayerPlan::exit(n, exit as usize).map_err(|e| under("exit_layer", e.to_string()))?;
@@ -48,10 +43,10 @@ fn of(mut fields: Fields, engine: &Engine) -> Result<SpeculationParams, ApiError
             return Err(under("drafter", format!("{other:?} is none: {known}")));
         }
     };
-    let draft_len = within(fields.whole("draft_len", 1, MAX_DRAFT as u64))?;
+    let draft_len = fields.whole("draft_len", 1, MAX_DRAFT as u64)?;
     let draft_len = draft_len.map_or(DraftLen::Adaptive, |k| DraftLen::Fixed(k as usize));
     // The most of plain decoding's speed that speculation may lose where it does not pay.
-    let max_loss = within(fields.number("max_gain_loss", 0.0, 1.0))?.map(f64::from);
-    fields.none_left(FIELD)?;
+    let max_loss = fields.number("max_gain_loss", 0.0, 1.0)?.map(f64::from);
+    fields.none_left()?;
     Ok(SpeculationParams { drafter, draft_len, max_loss, ..SpeculationParams::default() })
 }

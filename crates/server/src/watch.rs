@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use selfspec_engine::{EngineError, Event, FinishReason, Gap, Summary};
+use selfspec_engine::{Event, FinishReason, Gap, Summary};
 use serde_json::{Map, Value};
 
 use crate::arm::{Arm, ChosenBy};
+use crate::error::ApiError;
 use crate::metrics::{Failure, Metrics};
 use crate::record::{RecordChoice, RecordLine, Recorder};
 use crate::ticket::Ticket;
@@ -82,8 +83,10 @@ impl Watch {
             }
             Event::Failed(error) => {
                 // Where the answer has no head yet, its status says it: one that is no stream, and a stream of which nothing was admitted.
-                if self.about.stream && begun {
-                    self.metrics.failed(failure(error));
+                if let Some(failure) =
+                    Failure::of(ApiError::from(error).status()).filter(|_| self.about.stream && begun)
+                {
+                    self.metrics.failed(failure);
                 }
                 let ended = RecordChoice {
                     finish_reason: "failed".to_owned(),
@@ -172,20 +175,11 @@ fn micros(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// What kind of failure ends a stream that has begun.
-fn failure(error: &EngineError) -> Failure {
-    match error {
-        EngineError::Stopped => Failure::Unavailable,
-        EngineError::Spec(_) | EngineError::Backend(_) | EngineError::Text(_) => Failure::Invalid,
-        _ => Failure::Internal,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
 
-    use selfspec_engine::{Progress, TokenEvent, TokenSource};
+    use selfspec_engine::{EngineError, Progress, TokenEvent, TokenSource};
 
     use super::*;
     use crate::exposition;

@@ -18,7 +18,9 @@ pub trait Drafter: fmt::Debug + Send {
     fn kind(&self) -> DrafterKind;
 
     /// How its rows run through the model; `None` if it drafts without running it.
-    fn path(&self) -> Option<&DraftPath>;
+    fn path(&self) -> Option<&DraftPath> {
+        None
+    }
 
     /// The acceptance to be expected of it before anything was measured here, if it is known from elsewhere.
     fn prior(&self) -> Option<f64> {
@@ -29,18 +31,20 @@ pub trait Drafter: fmt::Debug + Send {
     /// the record of how such proposals fare, below 9: the length of the match for what copies, 0 for the others.
     fn offer(&mut self, tokens: &[TokenId], forced: &[TokenId]) -> Option<usize>;
 
-    /// Appends up to `k` tokens that it proposes without running rows, as last offered.
-    fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<Draft>);
+    /// Appends up to `k` tokens that it proposes without running rows, as last offered; with a path there are none.
+    fn copy(&mut self, _tokens: &[TokenId], _k: usize, _drafts: &mut Vec<Draft>) {}
 
     /// Proposes the token at `at` from the logits of a row of its path, of those in the mask; `None` ends the draft before it, which is so where the row's confidence
-    /// is below `min_confidence`.
+    /// is below `min_confidence`. Without a path there is nothing to read.
     fn read(
         &mut self,
-        logits: &[f32],
-        mask: Option<&Mask>,
-        sampler: &mut Sampler,
-        history: &History,
-        at: Place,
-        min_confidence: f32,
-    ) -> Option<Draft>;
+        _logits: &[f32],
+        _mask: Option<&Mask>,
+        _sampler: &mut Sampler,
+        _history: &History,
+        _at: Place,
+        _min_confidence: f32,
+    ) -> Option<Draft> {
+        None
+    }
 }

@@ -3,11 +3,7 @@
 use selfspec_model::TokenId;
 
 use crate::drafter::Drafter;
-use crate::history::History;
-use crate::mask::Mask;
-use crate::noise::Place;
-use crate::path::DraftPath;
-use crate::sampler::{Draft, Sampler};
+use crate::sampler::Draft;
 use crate::stats::DrafterKind;
 
 /// How often what a grammar forces stands: a token may be forced only as far as its bytes are.
@@ -24,10 +20,6 @@ impl Drafter for GrammarDrafter {
         DrafterKind::Grammar
     }
 
-    fn path(&self) -> Option<&DraftPath> {
-        None
-    }
-
     fn prior(&self) -> Option<f64> {
         Some(PRIOR)
     }
@@ -39,9 +31,5 @@ impl Drafter for GrammarDrafter {
 
     fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
         drafts.extend(self.forced.iter().take(k).map(|token| Draft::point(*token)));
-    }
-
-    fn read(&mut self, _: &[f32], _: Option<&Mask>, _: &mut Sampler, _: &History, _: Place, _: f32) -> Option<Draft> {
-        None
     }
 }

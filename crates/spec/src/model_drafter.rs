@@ -50,8 +50,6 @@ impl Drafter for ModelDrafter {
         Some(0)
     }
 
-    fn copy(&mut self, _: &[TokenId], _: usize, _: &mut Vec<Draft>) {}
-
     fn read(
         &mut self,
         logits: &[f32],

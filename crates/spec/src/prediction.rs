@@ -5,11 +5,7 @@ use std::collections::HashMap;
 use selfspec_model::TokenId;
 
 use crate::drafter::Drafter;
-use crate::history::History;
-use crate::mask::Mask;
-use crate::noise::Place;
-use crate::path::DraftPath;
-use crate::sampler::{Draft, Sampler};
+use crate::sampler::Draft;
 use crate::stats::DrafterKind;
 
 /// Longest suffix of the output that is compared: enough to tell one place of the prediction from another.
@@ -43,7 +39,7 @@ impl Prediction {
 
     /// Where the prediction goes on after `output`, and how long the match is.
     fn find(&self, output: &[TokenId]) -> Option<(usize, usize)> {
-        let Some(last) = output.last() else { return Some((0, LONGEST)) };
+        let Some(last) = output.last() else { return (!self.tokens.is_empty()).then_some((0, LONGEST)) };
         let places = self.places.get(last)?;
         // Around as many tokens as there are in the output, since most of it is as predicted.
         let near = places.partition_point(|next| (*next as usize) < output.len());
@@ -65,12 +61,8 @@ impl Drafter for Prediction {
         DrafterKind::Prediction
     }
 
-    fn path(&self) -> Option<&DraftPath> {
-        None
-    }
-
     fn offer(&mut self, tokens: &[TokenId], _: &[TokenId]) -> Option<usize> {
-        let found = self.find(&tokens[self.prompt_len..]).filter(|(next, _)| *next < self.tokens.len());
+        let found = self.find(&tokens[self.prompt_len..]);
         self.found = found.map(|(next, _)| next);
         found.map(|(_, len)| len.min(SURE))
     }
@@ -78,10 +70,6 @@ impl Drafter for Prediction {
     fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
         let Some(at) = self.found.take() else { return };
         drafts.extend(self.tokens[at..].iter().take(k).map(|token| Draft::point(*token)));
-    }
-
-    fn read(&mut self, _: &[f32], _: Option<&Mask>, _: &mut Sampler, _: &History, _: Place, _: f32) -> Option<Draft> {
-        None
     }
 }
 

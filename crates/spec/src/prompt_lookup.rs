@@ -6,11 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use selfspec_model::TokenId;
 
 use crate::drafter::Drafter;
-use crate::history::History;
-use crate::mask::Mask;
-use crate::noise::Place;
-use crate::path::DraftPath;
-use crate::sampler::{Draft, Sampler};
+use crate::sampler::Draft;
 use crate::stats::DrafterKind;
 
 /// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent place of each.
@@ -96,10 +92,6 @@ impl Drafter for PromptLookup {
         DrafterKind::PromptLookup
     }
 
-    fn path(&self) -> Option<&DraftPath> {
-        None
-    }
-
     fn offer(&mut self, tokens: &[TokenId], _: &[TokenId]) -> Option<usize> {
         let found = self.find(tokens);
         self.found = found.map(|(_, at)| at);
@@ -113,10 +105,6 @@ impl Drafter for PromptLookup {
             let token = tokens.get(i).copied().unwrap_or_else(|| drafts[i - tokens.len()].token);
             drafts.push(Draft::point(token));
         }
-    }
-
-    fn read(&mut self, _: &[f32], _: Option<&Mask>, _: &mut Sampler, _: &History, _: Place, _: f32) -> Option<Draft> {
-        None
     }
 }
 

@@ -9,16 +9,10 @@ use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
 use crate::error::TextError;
+use crate::grammar_check;
 use crate::tokenizer::Tokenizer;
 use crate::vocab::TokenKind;
 
-/// Longest source of a grammar, in bytes.
-pub const LONGEST_GRAMMAR: usize = 64 << 10;
-/// Deepest nesting of brackets in a source: what reads it calls itself for each.
-const DEEPEST: usize = 100;
-/// Largest product of all `multipleOf` of a schema, and most expressions that hold for one text at a time.
-const LARGEST_MODULUS: f64 = 10_000.0;
-const MOST_AT_A_TIME: usize = 3;
 /// Most ways to read a text at a time: an ambiguous grammar has more and more of them, and each token then costs more.
 const MOST_READINGS: usize = 250;
 /// Most states that an automaton may come to have while it runs, of one to two kilobytes each.
@@ -27,7 +21,7 @@ const MOST_STATES: usize = 50_000;
 /// What a text must be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GrammarSource {
-    /// A JSON value by this schema. Unless it says otherwise (`x-guidance`), values are written on one line, with one space after `,` and `:`.
+    /// A JSON value by this schema, written as [`one_line`] has it.
     JsonSchema(Value),
     /// Any JSON object, written likewise.
     JsonObject,
@@ -38,190 +32,25 @@ pub enum GrammarSource {
 }
 
 impl GrammarSource {
-    /// The size of what a compiler would have to read, in bytes.
-    fn size(&self) -> usize {
-        match self {
-            GrammarSource::JsonSchema(schema) => schema.to_string().len(),
-            GrammarSource::JsonObject => 0,
-            GrammarSource::Regex(text) | GrammarSource::Lark(text) => text.len(),
-        }
-    }
-
-    fn depth(&self) -> usize {
-        match self {
-            GrammarSource::JsonSchema(schema) => value_depth(schema),
-            GrammarSource::JsonObject => 0,
-            GrammarSource::Regex(text) | GrammarSource::Lark(text) => bracket_depth(text),
-        }
-    }
-
     fn compiled(&self) -> TopLevelGrammar {
-        let schema = |schema: &Value| {
-            let mut schema = schema.clone();
-            if let Value::Object(map) = &mut schema {
-                // One way to write a value: more of the text is forced, and a small model cannot lose itself in white space.
-                let one_line = json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false });
-                map.entry("x-guidance").or_insert(one_line);
-            }
-            GrammarWithLexer::from_json_schema(schema)
-        };
+        let schema = |schema: Value| GrammarWithLexer::from_json_schema(one_line(schema));
         TopLevelGrammar::from_grammar(match self {
-            GrammarSource::JsonSchema(source) => schema(source),
-            GrammarSource::JsonObject => schema(&json!({ "type": "object" })),
+            GrammarSource::JsonSchema(source) => schema(source.clone()),
+            GrammarSource::JsonObject => schema(json!({ "type": "object" })),
             GrammarSource::Regex(source) => GrammarWithLexer::from_regex(source),
             GrammarSource::Lark(source) => GrammarWithLexer::from_lark(source.clone()),
         })
     }
 }
 
-/// A keyword that asserts what cannot be held: older drafts' own, which the compiler takes for remarks, and a number of unnamed properties.
-fn unheld(schema: &Value) -> Option<String> {
-    let Value::Object(map) = schema else { return None };
-    let by_name = ["extends", "disallow", "divisibleBy"].into_iter().find(|key| map.contains_key(*key));
-    if let Some(key) = by_name {
-        return Some(format!("{key}: this keyword of an old draft of JSON Schema is not supported"));
+/// The schema, of values on one line, with one space after `,` and `:`, unless it says otherwise (`x-guidance`): with one way to write a value more of
+/// the text is forced, and a small model cannot lose itself in white space.
+pub fn one_line(mut schema: Value) -> Value {
+    if let Value::Object(map) = &mut schema {
+        let style = json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false });
+        map.entry("x-guidance").or_insert(style);
     }
-    if map.get("required").is_some_and(Value::is_boolean) {
-        return Some(
-            "required: expected an array of names; true and false are of an old draft of JSON Schema".to_owned(),
-        );
-    }
-    // A key that stands twice counts twice while the text is made, and once when it is read.
-    let required = map.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
-    if map.get("minProperties").and_then(Value::as_u64).is_some_and(|least| least > required) {
-        return Some("minProperties: more than are required by name cannot be held".to_owned());
-    }
-    map.iter().find_map(|(key, value)| match (key.as_str(), value) {
-        (
-            "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" | "dependencies",
-            Value::Object(named),
-        ) => named.values().find_map(unheld),
-        ("enum" | "const" | "default" | "examples" | "example", _) => None,
-        (_, Value::Array(schemas)) => schemas.iter().find_map(unheld),
-        (_, schema) => unheld(schema),
-    })
-}
-
-/// Why a schema would take the compiler for ever: to see whether expressions that all hold at a time leave any text it walks through the product of their
-/// automata, and nothing can stop it.
-fn endless(schema: &Value) -> Option<String> {
-    let mut moduli = 1.0f64;
-    multiply_moduli(schema, &mut moduli);
-    if moduli > LARGEST_MODULUS {
-        return Some(format!("multipleOf: the product of all is above {LARGEST_MODULUS}, which would take too long"));
-    }
-    crowded(schema)
-}
-
-fn multiply_moduli(schema: &Value, product: &mut f64) {
-    match schema {
-        Value::Object(map) => {
-            if let Some(modulus) = map.get("multipleOf").and_then(Value::as_f64) {
-                // Of 0.01 the digits count.
-                *product *= if modulus < 1.0 { 1.0 / modulus } else { modulus };
-            }
-            map.values().for_each(|value| multiply_moduli(value, product));
-        }
-        Value::Array(items) => items.iter().for_each(|item| multiply_moduli(item, product)),
-        _ => {}
-    }
-}
-
-/// An `allOf` of more expressions than can be held at a time.
-fn crowded(schema: &Value) -> Option<String> {
-    match schema {
-        Value::Object(map) => {
-            let all = map.get("allOf").map_or(0, expressions);
-            if all > MOST_AT_A_TIME {
-                return Some(format!(
-                    "allOf: {all} patterns and formats at a time, and at most {MOST_AT_A_TIME} are taken"
-                ));
-            }
-            map.values().find_map(crowded)
-        }
-        Value::Array(items) => items.iter().find_map(crowded),
-        _ => None,
-    }
-}
-
-fn expressions(schema: &Value) -> usize {
-    match schema {
-        Value::Object(map) => {
-            let own = ["pattern", "format", "multipleOf"].iter().filter(|key| map.contains_key(**key)).count();
-            own + map.values().map(expressions).sum::<usize>()
-        }
-        Value::Array(items) => items.iter().map(expressions).sum(),
-        _ => 0,
-    }
-}
-
-/// What of a Lark grammar cannot be used, though the compiler takes it: what cannot be taken back with a refused draft, what it would leave aside, and what it may
-/// never come to an end with.
-fn unusable(source: &str) -> Option<String> {
-    let mut rest = source;
-    let mut code = String::new(); // without strings and expressions
-    while let Some(c) = rest.chars().next() {
-        match c {
-            '"' | '/' if c == '"' || !rest.starts_with("//") => {
-                let mut escaped = false;
-                let end = rest[1..].find(|d: char| {
-                    let ends = (d == c && !escaped) || d == '\n';
-                    escaped = d == '\\' && !escaped;
-                    ends
-                });
-                rest = end.map_or("", |end| &rest[end + 2..]);
-            }
-            '%' if rest.starts_with("%json") => {
-                let mut values = serde_json::Deserializer::from_str(&rest[5..]).into_iter::<Value>();
-                if let Some(Ok(schema)) = values.next() {
-                    if let Some(why) = unheld(&schema).or_else(|| endless(&schema)) {
-                        return Some(why);
-                    }
-                    rest = &rest[5 + values.byte_offset()..];
-                } else {
-                    rest = &rest[5..];
-                }
-            }
-            _ => {
-                code.push(c);
-                rest = &rest[c.len_utf8()..];
-            }
-        }
-    }
-    for attribute in ["max_tokens", "stop", "suffix", "temperature", "stop_capture", "lazy"] {
-        let found = code.match_indices(attribute).any(|(at, _)| {
-            let before = code[..at].trim_end().chars().last();
-            let after = code[at + attribute.len()..].trim_start().chars().next();
-            matches!(before, Some('[' | ',')) && matches!(after, Some('=' | ',' | ']'))
-        });
-        if found {
-            return Some(format!("the attribute {attribute} is not supported"));
-        }
-    }
-    let operator = code.chars().find(|c| matches!(c, '&' | '~'));
-    operator.map(|operator| format!("the operator {operator} is not supported: it may take the compiler for ever"))
-}
-
-fn value_depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(value_depth).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(value_depth).max().unwrap_or(0),
-        _ => 0,
-    }
-}
-
-/// How deep brackets nest, those in strings and classes counted too.
-fn bracket_depth(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0);
-    for c in text.chars() {
-        match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
+    schema
 }
 
 /// Compiles grammars for one vocabulary.
@@ -265,21 +94,8 @@ impl GrammarCompiler {
     /// # Errors
     /// [`TextError::Grammar`]: the source is too large, is not what it should be, uses something that is not supported, or allows no text.
     pub fn compile(&self, source: &GrammarSource) -> Result<Grammar, TextError> {
-        let refuse = |why: String| Err(TextError::Grammar { why });
-        let (size, depth) = (source.size(), source.depth());
-        if size > LONGEST_GRAMMAR {
-            return refuse(format!("{size} bytes, and at most {LONGEST_GRAMMAR} are taken"));
-        }
-        if depth > DEEPEST {
-            return refuse(format!("it nests {depth} deep, and at most {DEEPEST} is taken"));
-        }
-        let unusable = match source {
-            GrammarSource::JsonSchema(schema) => unheld(schema).or_else(|| endless(schema)),
-            GrammarSource::Lark(source) => unusable(source),
-            GrammarSource::JsonObject | GrammarSource::Regex(_) => None,
-        };
-        if let Some(why) = unusable {
-            return refuse(why);
+        if let Some(why) = grammar_check::refusal(source) {
+            return Err(TextError::Grammar { why });
         }
         let parser = self.factory.create_parser(source.compiled()).map_err(|error| grammar_error(&error))?;
         let mut state = GrammarState { matcher: Matcher::new(Ok(parser)), eos: self.eos(), ended: 0 };

@@ -140,6 +140,11 @@ impl Tokenizer {
         self.vocab.ids().find(|&(_, t, _)| t == text).map(|(id, ..)| id)
     }
 
+    /// The control token spelled exactly so in the file.
+    pub fn control_id(&self, text: &str) -> Option<u32> {
+        self.token_id(text).filter(|id| self.is_control(*id))
+    }
+
     /// The number of tokens.
     pub fn vocab_size(&self) -> usize {
         self.vocab.len()
