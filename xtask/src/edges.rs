@@ -11,11 +11,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("text", &[]),
     ("hub", &[]),
     ("model", &["kernels", "weights"]),
-    ("spec", &["model"]),
+    ("speculate", &["model"]),
     ("train", &["model", "kernels", "weights"]),
-    ("engine", &["spec", "model", "weights", "text", "kernels"]),
-    ("server", &["engine"]),
-    ("cli", &["engine", "hub", "train", "server"]),
+    ("engine", &["speculate", "model", "weights", "text", "kernels"]),
+    ("selfspec", &["engine", "hub", "speculate", "model", "text", "kernels"]),
+    ("lab", &["selfspec", "engine", "train", "speculate", "model", "text", "kernels"]),
+    ("server", &["selfspec", "engine", "speculate", "text"]),
+    ("cli", &["selfspec", "lab", "engine", "speculate", "text", "hub", "train", "server"]),
     ("testkit", &["model", "weights"]),
     ("xtask", &[]),
 ];
@@ -101,11 +103,11 @@ mod tests {
 
     #[test]
     fn an_edge_against_the_design_is_found_in_either_kind_of_dependency() {
-        let crates = [krate("spec", &[("text", false)]), krate("kernels", &[("model", true)])];
+        let crates = [krate("speculate", &[("text", false)]), krate("kernels", &[("model", true)])];
         assert_eq!(
             messages(&crates),
             [
-                "crates/spec/Cargo.toml:7: edges: `spec` depends on `text`; it may know only model",
+                "crates/speculate/Cargo.toml:7: edges: `speculate` depends on `text`; it may know only model",
                 "crates/kernels/Cargo.toml:7: edges: `kernels` depends on `model`; it may know no other crate",
             ]
         );

@@ -4,7 +4,7 @@
 //! youngest of them wait (see [`crate::worker`]).
 
 use selfspec_model::Backend;
-use selfspec_spec::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
+use selfspec_speculate::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
 
 use crate::error::EngineError;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use selfspec_model::Row;
-use selfspec_spec::{MAX_DRAFT, Reason, RoundTrace};
+use selfspec_speculate::{MAX_DRAFT, Reason, RoundTrace};
 
 use crate::histogram::{Histogram, HistogramReading};
 use crate::step_kind::StepKind;

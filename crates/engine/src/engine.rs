@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
-use selfspec_spec::{Sequence, SequenceParams, SpecError, Target};
+use selfspec_speculate::{Sequence, SequenceParams, SpecError, Target};
 use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 
 use crate::budget::Shape;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use selfspec_kernels::KernelError;
 use selfspec_model::{BackendError, ExitHeadError, ModelError};
-use selfspec_spec::SpecError;
+use selfspec_speculate::SpecError;
 use selfspec_text::TextError;
 use selfspec_weights::WeightsError;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use selfspec_model::TokenId;
-use selfspec_spec::{RoundTrace, SpecStats, TokenLogprob, TokenSource};
+use selfspec_speculate::{RoundTrace, SpecStats, TokenLogprob, TokenSource};
 
 use crate::error::EngineError;
 
@@ -75,12 +75,12 @@ pub enum FinishReason {
     Cancelled,
 }
 
-impl From<selfspec_spec::FinishReason> for FinishReason {
-    fn from(reason: selfspec_spec::FinishReason) -> Self {
+impl From<selfspec_speculate::FinishReason> for FinishReason {
+    fn from(reason: selfspec_speculate::FinishReason) -> Self {
         match reason {
-            selfspec_spec::FinishReason::Stop => FinishReason::Stop,
-            selfspec_spec::FinishReason::Length => FinishReason::Length,
-            selfspec_spec::FinishReason::Context => FinishReason::Context,
+            selfspec_speculate::FinishReason::Stop => FinishReason::Stop,
+            selfspec_speculate::FinishReason::Length => FinishReason::Length,
+            selfspec_speculate::FinishReason::Context => FinishReason::Context,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use selfspec_model::TokenId;
-use selfspec_spec::{Mask, TokenMask};
+use selfspec_speculate::{Mask, TokenMask};
 use selfspec_text::{Grammar, GrammarCompiler, GrammarSource, GrammarState, TextError, Tokenizer};
 
 use crate::error::EngineError;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
-use selfspec_spec::{Committed, CostModel, Sequence, SpecStats};
+use selfspec_speculate::{Committed, CostModel, Sequence, SpecStats};
 
 use crate::budget::Grant;
 use crate::counters::Counters;

@@ -9,7 +9,7 @@ use selfspec_kernels::Team;
 use selfspec_model::{
     Backend, BackendError, Enter, LayerPlan, PartSeconds, Profiler, Readout, Row, SeqId, StepOutput, TokenId,
 };
-use selfspec_spec::{CostModel, DraftPath};
+use selfspec_speculate::{CostModel, DraftPath};
 
 use crate::engine::Engine;
 use crate::error::EngineError;

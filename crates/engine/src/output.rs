@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use selfspec_model::TokenId;
-use selfspec_spec::Committed;
+use selfspec_speculate::Committed;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::event::{Event, FinishReason, Progress, TokenEvent};

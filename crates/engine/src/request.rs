@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use selfspec_model::TokenId;
-use selfspec_spec::{SamplingParams, SpeculationParams};
+use selfspec_speculate::{SamplingParams, SpeculationParams};
 use selfspec_text::{Grammar, Message};
 
 /// The input of a request.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use selfspec_model::{LayerPlan, TokenId};
-use selfspec_spec::{DrafterChoice, SpeculationParams};
+use selfspec_speculate::{DrafterChoice, SpeculationParams};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;

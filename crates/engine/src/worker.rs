@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use selfspec_model::{Backend, BackendError, Row, StepOutput};
-use selfspec_spec::{Committed, CostModel, drafts_first};
+use selfspec_speculate::{Committed, CostModel, drafts_first};
 
 use crate::counters::{AtHand, Counters};
 use crate::error::EngineError;

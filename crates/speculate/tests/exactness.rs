@@ -1,8 +1,8 @@
 //! Sampling with speculation draws from the target's distribution: chi-square tests of the accept path against exact enumeration.
 
 use selfspec_model::TokenId;
-use selfspec_spec::SamplingParams;
-use selfspec_spec::exactness::{Drafting, Exactness, Trial};
+use selfspec_speculate::SamplingParams;
+use selfspec_speculate::exactness::{Drafting, Exactness, Trial};
 
 const VOCAB: usize = 10;
 const DRAWS: u64 = 100_000;
@@ -191,8 +191,8 @@ fn acceptance_is_what_the_theory_says() {
     let draft = drafts(&target);
     let params = sampling(0);
     let overlap = |row: usize| -> f64 {
-        let p = selfspec_spec::exactness::distribution(&params, &target[row], &[]);
-        let q = selfspec_spec::exactness::distribution(&params, &draft[row], &[]);
+        let p = selfspec_speculate::exactness::distribution(&params, &target[row], &[]);
+        let q = selfspec_speculate::exactness::distribution(&params, &draft[row], &[]);
         p.iter().zip(&q).map(|(p, q)| p.min(*q)).sum()
     };
     // One draft after no token: row 0 alone.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Output, Runner, exit, greedy, plain, prompt, run_one, seeded};
 use selfspec_model::LayerPlan;
-use selfspec_spec::{
+use selfspec_speculate::{
     CostModel, DrafterChoice, DrafterKind, Reason, RoundTrace, SamplingParams, SequenceParams, SpeculationParams,
 };
 use selfspec_testkit::fake_target::FakeOptions;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Guard, Live, Runner, always, exit, greedy, plain, prompt, seeded, skip};
 use selfspec_model::TokenId;
-use selfspec_spec::{
+use selfspec_speculate::{
     DraftLen, DrafterChoice, DrafterKind, History, LogitsRow, Mask, Place, Sampler, SamplingParams, SequenceParams,
     SpecError, SpeculationParams, TokenMask,
 };

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Guard, Runner, always, exit, greedy, plain, prompt, run_one, seeded, skip};
 use selfspec_model::LayerPlan;
-use selfspec_spec::{DraftLen, DrafterChoice, DrafterKind, SamplingParams, SequenceParams, SpeculationParams};
+use selfspec_speculate::{DraftLen, DrafterChoice, DrafterKind, SamplingParams, SequenceParams, SpeculationParams};
 use selfspec_testkit::fake_target::FakeOptions;
 
 const N: usize = 8;
@@ -234,7 +234,7 @@ fn bias_and_min_p_hold_in_every_row() {
         let target = selfspec_testkit::fake_target::FakeTarget::new(options.clone());
         let mut before = request.prompt.clone();
         for token in &got.tokens {
-            let p = selfspec_spec::exactness::distribution(&sampling, &target.logits_after(&before), &[]);
+            let p = selfspec_speculate::exactness::distribution(&sampling, &target.logits_after(&before), &[]);
             assert!(p[*token as usize] > 0.0, "token {token} after {} tokens is below min-p", before.len());
             before.push(*token);
         }

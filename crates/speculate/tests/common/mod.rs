@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "a part of each test")]
 
 use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
-use selfspec_spec::{
+use selfspec_speculate::{
     Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
     SpecStats, SpeculationParams, Target, TokenLogprob, drafts_first,
 };

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
 use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
-use selfspec_spec::{
+use selfspec_speculate::{
     CostModel, DraftLen, DrafterChoice, FinishReason, LogitsFault, MAX_DRAFT, SamplingParams, Sequence, SequenceParams,
     SpecError, SpeculationParams, Target,
 };

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use common::{Runner, always, exit, plain, prompt, run_one, seeded, skip};
 use proptest::prelude::*;
 use selfspec_model::{Backend, LayerPlan, Readout};
-use selfspec_spec::{CostModel, DraftLen, DrafterChoice, SequenceParams, SpeculationParams};
+use selfspec_speculate::{CostModel, DraftLen, DrafterChoice, SequenceParams, SpeculationParams};
 use selfspec_testkit::fake_target::FakeOptions;
 
 const N: usize = 6;
