@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["speculate", "model", "weights", "text", "kernels"]),
     ("selfspec", &["engine", "hub", "speculate", "model", "text", "kernels"]),
     ("lab", &["selfspec", "engine", "train", "speculate", "model", "text", "kernels"]),
-    ("server", &["selfspec", "engine", "speculate", "text"]),
+    ("server", &["selfspec", "engine", "speculate", "model", "text"]),
     ("cli", &["selfspec", "lab", "engine", "speculate", "text", "hub", "train", "server"]),
     ("testkit", &["model", "weights"]),
     ("xtask", &[]),
