@@ -1,4 +1,6 @@
-use crate::tokenizer::Tokenizer;
+//! Tokens to text, as they come.
+
+use crate::tokenizer::encode::Tokenizer;
 
 /// Turns tokens into text as they come: only whole characters are given out, so that an emoji whose bytes lie in several
 /// tokens appears once, when it is complete. Equal to [`Tokenizer::decode`] however the tokens are spread over calls.

@@ -1,8 +1,10 @@
-//! One turn of a chat, and the calls of functions that a turn of the assistant may hold.
+//! One turn of a chat.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Map, Value as Json, json};
+
+use crate::tools::call::ToolCall;
 
 /// One turn of a chat, as plain data.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -20,17 +22,6 @@ pub struct Message {
     /// Which function this is the result of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-}
-
-/// A call of a function that the assistant made.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ToolCall {
-    /// What its result refers to it by.
-    pub id: String,
-    /// The function.
-    pub name: String,
-    /// Its arguments by name.
-    pub arguments: Map<String, Json>,
 }
 
 /// How a template wants a call's arguments and a turn without text.

@@ -6,7 +6,7 @@ use crate::error::TextError;
 
 /// A token to be found by its spelling.
 #[derive(Debug, Clone)]
-pub(crate) struct Added {
+pub(crate) struct AddedToken {
     pub(crate) id: u32,
     pub(crate) spelling: String,
     /// Takes the white space before it, or after it, along (tokenizer.json only).
@@ -16,29 +16,29 @@ pub(crate) struct Added {
     pub(crate) single_word: bool,
 }
 
-impl Added {
-    pub(crate) fn plain(id: u32, spelling: &str) -> Added {
-        Added { id, spelling: spelling.to_owned(), left_strip: false, right_strip: false, single_word: false }
+impl AddedToken {
+    pub(crate) fn plain(id: u32, spelling: &str) -> AddedToken {
+        AddedToken { id, spelling: spelling.to_owned(), left_strip: false, right_strip: false, single_word: false }
     }
 }
 
 /// A part of a text cut at added tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part<'t> {
+pub(crate) enum Segment<'t> {
     Token(u32),
     Text(&'t str),
 }
 
 /// Finds added tokens: from the left, and of several at one place the longest.
 #[derive(Debug)]
-pub(crate) struct Matcher {
+pub(crate) struct AddedTokenMatcher {
     automaton: Option<AhoCorasick>,
-    added: Vec<Added>,
+    added: Vec<AddedToken>,
 }
 
-impl Matcher {
-    pub(crate) fn new(added: impl IntoIterator<Item = Added>) -> Result<Matcher, TextError> {
-        let added: Vec<Added> = added.into_iter().filter(|a| !a.spelling.is_empty()).collect();
+impl AddedTokenMatcher {
+    pub(crate) fn new(added: impl IntoIterator<Item = AddedToken>) -> Result<AddedTokenMatcher, TextError> {
+        let added: Vec<AddedToken> = added.into_iter().filter(|a| !a.spelling.is_empty()).collect();
         let automaton = if added.is_empty() {
             None
         } else {
@@ -48,7 +48,7 @@ impl Matcher {
                 .map_err(|e| TextError::vocab("added tokens", "spellings that a matcher can hold", e.to_string()))?;
             Some(built)
         };
-        Ok(Matcher { automaton, added })
+        Ok(AddedTokenMatcher { automaton, added })
     }
 
     pub(crate) fn spellings(&self) -> impl Iterator<Item = &str> {
@@ -67,11 +67,11 @@ impl Matcher {
     }
 
     /// Cuts `text` at the added tokens. Empty stretches are left out.
-    pub(crate) fn cut<'t>(&self, text: &'t str) -> Vec<Part<'t>> {
+    pub(crate) fn cut<'t>(&self, text: &'t str) -> Vec<Segment<'t>> {
         let mut parts = Vec::new();
         let Some(automaton) = &self.automaton else {
             if !text.is_empty() {
-                parts.push(Part::Text(text));
+                parts.push(Segment::Text(text));
             }
             return parts;
         };
@@ -86,9 +86,9 @@ impl Matcher {
                 before = before.trim_end();
             }
             if !before.is_empty() {
-                parts.push(Part::Text(before));
+                parts.push(Segment::Text(before));
             }
-            parts.push(Part::Token(added.id));
+            parts.push(Segment::Token(added.id));
             at = found.end();
             if added.right_strip {
                 let rest = &text[at..];
@@ -96,7 +96,7 @@ impl Matcher {
             }
         }
         if at < text.len() {
-            parts.push(Part::Text(&text[at..]));
+            parts.push(Segment::Text(&text[at..]));
         }
         parts
     }

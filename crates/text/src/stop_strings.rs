@@ -1,3 +1,5 @@
+//! Stop strings in a text that arrives in pieces.
+
 /// Finds stop strings in text that arrives in pieces, and holds back only what may still become one.
 ///
 /// The stop that is complete first wins; of several that end at one place, the longest (then the first in the list). So

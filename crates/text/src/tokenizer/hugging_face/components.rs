@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::error::{TextError, short};
-use crate::normalize::{Normalizer, Prefix, SPACE_MARK, Step};
-use crate::pretokenize::{Behavior, GPT2, Stage};
+use crate::tokenizer::normalize::{Normalizer, Prefix, SPACE_MARK, Step};
+use crate::tokenizer::pretokenize::{Behavior, GPT2, Stage};
 
 /// How the vocabulary writes a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,15 +15,15 @@ pub(crate) enum Spaces {
     Marked,
 }
 
-pub(crate) struct Parts {
+pub(crate) struct TextPipeline {
     pub(crate) normalizer: Normalizer,
     pub(crate) stages: Vec<Stage>,
     pub(crate) spaces: Spaces,
 }
 
-impl Parts {
-    pub(crate) fn read(normalizer: &Value, pre_tokenizer: &Value) -> Result<Parts, TextError> {
-        let mut parts = Parts { normalizer: Normalizer::default(), stages: Vec::new(), spaces: Spaces::Marked };
+impl TextPipeline {
+    pub(crate) fn read(normalizer: &Value, pre_tokenizer: &Value) -> Result<TextPipeline, TextError> {
+        let mut parts = TextPipeline { normalizer: Normalizer::default(), stages: Vec::new(), spaces: Spaces::Marked };
         parts.normalizer(normalizer)?;
         parts.pre_tokenizer(pre_tokenizer, false)?;
         if parts.spaces == Spaces::Marked && !parts.normalizer.marks_are_spaces {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::json;
 
-use crate::message::ToolCall;
+use crate::tools::call::ToolCall;
 
 /// The ways to write calls that are known here. In each of them the arguments may be called `arguments` or `parameters`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::grammar::GrammarSource;
+use crate::grammar::source::GrammarSource;
 
 /// Longest source of a grammar, in bytes.
 pub const LONGEST_GRAMMAR: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! Which tokens end a generation.
 
-use crate::vocab::{TokenKind, Vocab};
+use crate::tokenizer::vocab::{TokenKind, Vocab};
 
 /// Spellings of end-of-turn and end-of-text tokens: a chat model ends its answer with one of them even when the file
 /// names another as EOS.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use crate::error::TextError;
-use crate::vocab::{ByteIndex, Vocab};
+use crate::tokenizer::vocab::{ByteIndex, Vocab};
 
 /// Marks a symbol without a token and the end of the linked list.
 const NONE: u32 = u32::MAX;

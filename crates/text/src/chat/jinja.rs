@@ -292,7 +292,9 @@ impl Dump<'_, '_, '_> {
                 '\u{c}' => out.push_str("\\f"),
                 c if (c as u32) < 0x20 => escape(c, out),
                 // Noncharacters stay, so that the sentinel can be taken out again.
-                c if self.ensure_ascii && !c.is_ascii() && !crate::guard::sentinels().any(|s| s == c) => escape(c, out),
+                c if self.ensure_ascii && !c.is_ascii() && !crate::chat::guard::sentinels().any(|s| s == c) => {
+                    escape(c, out)
+                }
                 c => out.push(c),
             }
         }

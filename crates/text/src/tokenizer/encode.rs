@@ -1,10 +1,12 @@
-use crate::added::{Matcher, Part};
-use crate::bpe::{Bpe, Scratch};
+//! The tokenizer: the tokens of a text, and what each token is.
+
 use crate::error::{TextError, short};
-use crate::normalize::Normalizer;
-use crate::pretokenize::{Stage, split};
-use crate::prompt::RenderedPrompt;
-use crate::vocab::{TokenKind, Vocab};
+use crate::tokenizer::added_tokens::{AddedTokenMatcher, Segment};
+use crate::tokenizer::bpe::{Bpe, Scratch};
+use crate::tokenizer::normalize::Normalizer;
+use crate::tokenizer::pretokenize::{Stage, split};
+use crate::tokenizer::rendered_prompt::RenderedPrompt;
+use crate::tokenizer::vocab::{TokenKind, Vocab};
 
 /// Text to token ids and back; made from a GGUF's metadata or from tokenizer.json.
 #[derive(Debug)]
@@ -14,10 +16,10 @@ pub struct Tokenizer {
     pub(crate) stages: Vec<Stage>,
     pub(crate) normalizer: Normalizer,
     /// Control tokens: found only in what a template wrote.
-    pub(crate) controls: Matcher,
+    pub(crate) controls: AddedTokenMatcher,
     /// User-defined tokens, found in any text: those matched before the normalizer, then those matched after it.
-    pub(crate) user: Matcher,
-    pub(crate) user_normalized: Matcher,
+    pub(crate) user: AddedTokenMatcher,
+    pub(crate) user_normalized: AddedTokenMatcher,
     pub(crate) bos: Option<u32>,
     pub(crate) add_bos: bool,
     /// EOS by name, for templates.
@@ -66,8 +68,8 @@ impl Tokenizer {
         let mut first = true;
         for part in self.controls.cut(&prompt.marked) {
             match part {
-                Part::Token(id) => out.push(id),
-                Part::Text(text) => match prompt.sentinel {
+                Segment::Token(id) => out.push(id),
+                Segment::Text(text) => match prompt.sentinel {
                     Some(s) if text.contains(s) => {
                         let clean: String = text.chars().filter(|&c| c != s).collect();
                         self.encode_text(&clean, first, &mut scratch, &mut out)?;
@@ -96,13 +98,13 @@ impl Tokenizer {
     ) -> Result<(), TextError> {
         for part in self.user.cut(text) {
             match part {
-                Part::Token(id) => out.push(id),
-                Part::Text(stretch) => {
+                Segment::Token(id) => out.push(id),
+                Segment::Text(stretch) => {
                     let normal = self.normalizer.apply(stretch, first);
                     for part in self.user_normalized.cut(&normal) {
                         match part {
-                            Part::Token(id) => out.push(id),
-                            Part::Text(stretch) => split(&self.stages, stretch, &mut |piece| {
+                            Segment::Token(id) => out.push(id),
+                            Segment::Text(stretch) => split(&self.stages, stretch, &mut |piece| {
                                 self.bpe.encode(&self.vocab, piece, scratch, out)
                             })?,
                         }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
-use crate::json_scan::{JsonScan, Scanned};
-use crate::tool_style::ToolStyle;
+use crate::tools::json_scan::{JsonScan, Scanned};
+use crate::tools::style::ToolStyle;
 
 /// A part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

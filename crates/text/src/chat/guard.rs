@@ -1,12 +1,12 @@
 //! Keeps the control tokens that a user spells apart from those that a template writes.
 
-use crate::added::{Added, Matcher};
 use crate::error::{TextError, short};
+use crate::tokenizer::added_tokens::{AddedToken, AddedTokenMatcher};
 
 /// Breaks spellings of control tokens with a sentinel character.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    matcher: Matcher,
+    matcher: AddedTokenMatcher,
     /// Spellings, sorted; and their reverses, sorted: to ask whether a text ends or begins like one.
     forward: Vec<String>,
     backward: Vec<String>,
@@ -25,7 +25,7 @@ impl Guard {
         forward.dedup();
         let mut backward: Vec<String> = forward.iter().map(|s| s.chars().rev().collect()).collect();
         backward.sort_unstable();
-        let matcher = Matcher::new(forward.iter().zip(0..).map(|(s, i)| Added::plain(i, s)))?;
+        let matcher = AddedTokenMatcher::new(forward.iter().zip(0..).map(|(s, i)| AddedToken::plain(i, s)))?;
         let longest = forward.iter().map(|s| s.chars().count()).max().unwrap_or(0);
         Ok(Guard { matcher, forward, backward, longest })
     }

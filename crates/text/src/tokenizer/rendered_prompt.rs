@@ -1,3 +1,5 @@
+//! A rendered chat in which the words of the template and those of the messages can be told apart.
+
 /// A chat template's output, which still knows what the template wrote and what came from the messages.
 ///
 /// Before rendering, a noncharacter that no message contains (the sentinel) is put inside every spelling of a control token

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use crate::added::{Added, Matcher};
-use crate::alphabet;
-use crate::bpe::{Bpe, Merges, Start, ranks};
-use crate::eos;
 use crate::error::{TextError, short};
-use crate::normalize::{Normalizer, Prefix, SPACE_MARK, Step};
-use crate::pretokenize::{Stage, gguf_rule};
-use crate::tokenizer::Tokenizer;
-use crate::vocab::{ByteIndex, TokenKind, Vocab};
+use crate::tokenizer::added_tokens::{AddedToken, AddedTokenMatcher};
+use crate::tokenizer::bpe::{Bpe, Merges, Start, ranks};
+use crate::tokenizer::encode::Tokenizer;
+use crate::tokenizer::end_tokens;
+use crate::tokenizer::normalize::{Normalizer, Prefix, SPACE_MARK, Step};
+use crate::tokenizer::pretokenize::{Stage, gguf_rule};
+use crate::tokenizer::spelling::{byte_level_bpe, byte_level_vocab, byte_tokens, index, spaced_vocab};
+use crate::tokenizer::vocab::{TokenKind, Vocab};
 
 /// The metadata of a tokenizer as a GGUF file holds it; keys are `tokenizer.ggml.` and the name, where not said otherwise.
 #[derive(Debug, Clone, Default)]
@@ -103,15 +103,15 @@ fn kinds(v: &GgufVocab) -> Result<Vec<TokenKind>, TextError> {
     }
     // Some files call end-of-turn tokens ordinary or user-defined; text that spells them must not end a generation.
     for (kind, text) in kinds.iter_mut().zip(&v.tokens) {
-        if eos::ends_turn(text) {
+        if end_tokens::ends_turn(text) {
             *kind = TokenKind::Control;
         }
     }
     Ok(kinds)
 }
 
-fn added(vocab: &Vocab, kind: TokenKind) -> Result<Matcher, TextError> {
-    Matcher::new(vocab.ids().filter(|t| t.2 == kind).map(|(id, text, _)| Added::plain(id, text)))
+fn added(vocab: &Vocab, kind: TokenKind) -> Result<AddedTokenMatcher, TextError> {
+    AddedTokenMatcher::new(vocab.ids().filter(|t| t.2 == kind).map(|(id, text, _)| AddedToken::plain(id, text)))
 }
 
 fn byte_level(v: GgufVocab) -> Result<Tokenizer, TextError> {
@@ -143,46 +143,18 @@ fn byte_level(v: GgufVocab) -> Result<Tokenizer, TextError> {
     Ok(Tokenizer {
         controls: added(&vocab, TokenKind::Control)?,
         user: added(&vocab, TokenKind::UserDefined)?,
-        user_normalized: Matcher::new([])?,
+        user_normalized: AddedTokenMatcher::new([])?,
         bpe,
         stages: rule.stages,
         normalizer: Normalizer { steps: if rule.nfc { vec![Step::Nfc] } else { Vec::new() }, ..Normalizer::default() },
         bos,
         add_bos: add_bos.unwrap_or(rule.add_bos),
         eos,
-        eos_ids: eos::ids(&vocab, [eos, eot]),
+        eos_ids: end_tokens::ids(&vocab, [eos, eot]),
         strips_first_space: false,
         chat_template: None,
         vocab,
     })
-}
-
-/// Ordinary tokens are written in the byte alphabet, the others as plain text.
-pub(crate) fn byte_level_vocab(tokens: Vec<String>, kinds: Vec<TokenKind>) -> Vocab {
-    let mut vocab = Vocab::with_capacity(tokens.len());
-    for (text, kind) in tokens.into_iter().zip(kinds) {
-        vocab.push(text, kind, |text, out| {
-            let coded = matches!(kind, TokenKind::Normal | TokenKind::Unused | TokenKind::Byte);
-            if !(coded && alphabet::decode(text, out)) {
-                out.extend_from_slice(text.as_bytes());
-            }
-        });
-    }
-    vocab
-}
-
-pub(crate) fn byte_level_bpe(vocab: &Vocab, merges: Merges, whole_first: bool, unknown: Option<u32>) -> Bpe {
-    let index = index(vocab, |id| matches!(vocab.kind(id), Some(TokenKind::Normal | TokenKind::Byte)));
-    let key = |id| vocab.bytes(id).unwrap_or_default();
-    let bytes = Box::new(std::array::from_fn(|b| index.get(&[b as u8], key)));
-    Bpe { start: Start::Bytes(bytes), merges, index, whole_first, unknown, fuse_unknown: false, has_unused: false }
-}
-
-/// An index over the tokens that `made` allows, except empty ones.
-pub(crate) fn index(vocab: &Vocab, made: impl Fn(u32) -> bool) -> ByteIndex {
-    let key = |id| vocab.bytes(id).unwrap_or_default();
-    let ids = (0..vocab.len() as u32).filter(|&id| made(id) && !key(id).is_empty());
-    ByteIndex::new(vocab.len(), ids.map(|id| (id, key(id))), key)
 }
 
 fn sentence_piece(v: GgufVocab) -> Result<Tokenizer, TextError> {
@@ -221,7 +193,7 @@ fn sentence_piece(v: GgufVocab) -> Result<Tokenizer, TextError> {
     Ok(Tokenizer {
         controls: added(&vocab, TokenKind::Control)?,
         user: added(&vocab, TokenKind::UserDefined)?,
-        user_normalized: Matcher::new([])?,
+        user_normalized: AddedTokenMatcher::new([])?,
         bpe,
         stages: if words { vec![Stage::Words] } else { Vec::new() },
         normalizer: Normalizer {
@@ -232,7 +204,7 @@ fn sentence_piece(v: GgufVocab) -> Result<Tokenizer, TextError> {
         bos: v.bos,
         add_bos: v.add_bos.unwrap_or(true),
         eos: v.eos,
-        eos_ids: eos::ids(&vocab, [v.eos, v.eot]),
+        eos_ids: end_tokens::ids(&vocab, [v.eos, v.eot]),
         strips_first_space: prefix,
         chat_template: None,
         vocab,
@@ -246,42 +218,6 @@ fn lift_runs(scores: &mut [f32]) {
         *score = next;
         next = next.next_down();
     }
-}
-
-/// Tokens that write a space as `▁`, and bytes as `<0x0A>`.
-pub(crate) fn spaced_vocab(tokens: Vec<String>, kinds: Vec<TokenKind>) -> Vocab {
-    let mut vocab = Vocab::with_capacity(tokens.len());
-    for (text, kind) in tokens.into_iter().zip(kinds) {
-        vocab.push(text, kind, |text, out| match (kind, byte_of(text)) {
-            (TokenKind::Byte, Some(byte)) => out.push(byte),
-            _ if text.contains(SPACE_MARK) => out.extend_from_slice(text.replace(SPACE_MARK, " ").as_bytes()),
-            _ => out.extend_from_slice(text.as_bytes()),
-        });
-    }
-    vocab
-}
-
-/// The byte in `<0x0A>`.
-pub(crate) fn byte_of(text: &str) -> Option<u8> {
-    let hex = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    if hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()) { u8::from_str_radix(hex, 16).ok() } else { None }
-}
-
-/// The 256 byte tokens, if all are there.
-pub(crate) fn byte_tokens(vocab: &Vocab) -> Option<Box<[u32; 256]>> {
-    let mut found = [None; 256];
-    for (id, text, kind) in vocab.ids() {
-        if kind == TokenKind::Byte
-            && let Some(byte) = byte_of(text)
-        {
-            found[byte as usize] = Some(id);
-        }
-    }
-    let mut ids = Box::new([0; 256]);
-    for (slot, id) in ids.iter_mut().zip(found) {
-        *slot = id?;
-    }
-    Some(ids)
 }
 
 /// Whether no piece has a space after a non-space. Then merges never cross such a place, and a text may be cut there

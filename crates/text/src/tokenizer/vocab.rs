@@ -1,3 +1,5 @@
+//! The tokens of a vocabulary: their spellings, kinds and bytes, and the search by bytes.
+
 use std::hash::{BuildHasher, RandomState};
 
 /// What a token is, after `tokenizer.ggml.token_type` (the numbers are those of SentencePiece's `ModelProto`).

@@ -1,16 +1,18 @@
+//! Chat templates in Jinja.
+
 use std::sync::OnceLock;
 
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
 
+use crate::chat::guard::{Guard, sentinels};
+use crate::chat::jinja;
+use crate::chat::message::{CallShape, Message};
+use crate::chat::tool_support::ToolSupport;
 use crate::error::TextError;
-use crate::guard::{Guard, sentinels};
-use crate::jinja;
-use crate::message::{CallShape, Message};
-use crate::prompt::RenderedPrompt;
-use crate::tokenizer::Tokenizer;
-use crate::tool_support::ToolSupport;
+use crate::tokenizer::encode::Tokenizer;
+use crate::tokenizer::rendered_prompt::RenderedPrompt;
 
 /// A model's chat template: Jinja, set up as `transformers` does it.
 ///
@@ -74,7 +76,12 @@ impl ChatTemplate {
 
     /// What the template makes of tools; found out at the first call, by rendering small conversations.
     pub fn tool_support(&self) -> &ToolSupport {
-        self.tools.get_or_init(|| ToolSupport::of(self))
+        self.tools.get_or_init(|| {
+            ToolSupport::probe(|messages, variables, shape| {
+                let prompt = self.render_calls(messages, true, variables, shape);
+                prompt.map(|prompt| prompt.text().to_owned()).unwrap_or_default()
+            })
+        })
     }
 
     pub(crate) fn source(&self) -> &str {
@@ -98,7 +105,7 @@ impl ChatTemplate {
     }
 
     /// The same, with the assistant's calls in this shape.
-    pub(crate) fn render_calls(
+    fn render_calls(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,

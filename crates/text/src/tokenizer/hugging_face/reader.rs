@@ -8,16 +8,16 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::added::{Added, Matcher};
-use crate::bpe::{Bpe, Merges, Start};
-use crate::eos;
 use crate::error::{TextError, in_json_words, short};
-use crate::gguf::{byte_level_bpe, byte_level_vocab, byte_of, byte_tokens, index, spaced_vocab};
-use crate::hf_model::{Entries, Merge, Model};
-use crate::hf_parts::{Parts, Spaces};
-use crate::normalize::{Normalizer, Prefix, SPACE_MARK};
-use crate::tokenizer::Tokenizer;
-use crate::vocab::{TokenKind, Vocab};
+use crate::tokenizer::added_tokens::{AddedToken, AddedTokenMatcher};
+use crate::tokenizer::bpe::{Bpe, Merges, Start};
+use crate::tokenizer::encode::Tokenizer;
+use crate::tokenizer::end_tokens;
+use crate::tokenizer::hugging_face::bpe_model::{Entries, Merge, Model};
+use crate::tokenizer::hugging_face::components::{Spaces, TextPipeline};
+use crate::tokenizer::normalize::{Normalizer, Prefix, SPACE_MARK};
+use crate::tokenizer::spelling::{byte_level_bpe, byte_level_vocab, byte_of, byte_tokens, index, spaced_vocab};
+use crate::tokenizer::vocab::{TokenKind, Vocab};
 
 const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "tokenizer_config.json";
@@ -26,7 +26,7 @@ const CONFIG: &str = "tokenizer_config.json";
 #[serde(expecting = "an object with the field `model`")]
 struct File {
     #[serde(default)]
-    added_tokens: Vec<AddedToken>,
+    added_tokens: Vec<AddedTokenJson>,
     #[serde(default)]
     normalizer: Value,
     #[serde(default)]
@@ -38,7 +38,7 @@ struct File {
 
 #[derive(Deserialize)]
 #[serde(expecting = "an added token: an object with `id` and `content`")]
-struct AddedToken {
+struct AddedTokenJson {
     id: u32,
     content: String,
     #[serde(default)]
@@ -156,7 +156,7 @@ fn build(file: File, config: Config) -> Result<Tokenizer, TextError> {
     let Entries::Map(ids) = model.vocab else {
         return Err(unsupported("model", "vocabulary that is not a map from text to id"));
     };
-    let parts = Parts::read(&file.normalizer, &file.pre_tokenizer)?;
+    let parts = TextPipeline::read(&file.normalizer, &file.pre_tokenizer)?;
 
     let special = special_spellings(&file.added_tokens, &config);
     let (tokens, kinds) = tokens(&ids, &file.added_tokens, &special, model.byte_fallback)?;
@@ -209,14 +209,14 @@ fn build(file: File, config: Config) -> Result<Tokenizer, TextError> {
         bos,
         add_bos: config.add_bos_token.unwrap_or(bos_of_template.is_some()),
         eos,
-        eos_ids: eos::ids(&vocab, [eos, None]),
+        eos_ids: end_tokens::ids(&vocab, [eos, None]),
         chat_template: config.chat_template.choose(),
         vocab,
     })
 }
 
 /// Spellings that some file calls special.
-fn special_spellings<'f>(added: &'f [AddedToken], config: &'f Config) -> Vec<&'f str> {
+fn special_spellings<'f>(added: &'f [AddedTokenJson], config: &'f Config) -> Vec<&'f str> {
     let from_config = config.additional_special_tokens.iter().flatten().filter_map(Named::text);
     let named = [config.bos_token.text(), config.eos_token.text()].into_iter().flatten();
     let flagged = added.iter().filter(|a| a.special).map(|a| a.content.as_str());
@@ -228,7 +228,7 @@ fn special_spellings<'f>(added: &'f [AddedToken], config: &'f Config) -> Vec<&'f
 /// Texts and kinds by id; ids that no token has are unused and empty.
 fn tokens(
     ids: &HashMap<String, u32>,
-    added: &[AddedToken],
+    added: &[AddedTokenJson],
     special: &[&str],
     byte_fallback: bool,
 ) -> Result<(Vec<String>, Vec<TokenKind>), TextError> {
@@ -257,7 +257,8 @@ fn tokens(
         kinds[token.id as usize] = TokenKind::UserDefined;
     }
     for (text, kind) in tokens.iter().zip(&mut kinds) {
-        if *kind != TokenKind::Unused && (special.binary_search(&text.as_str()).is_ok() || eos::ends_turn(text)) {
+        if *kind != TokenKind::Unused && (special.binary_search(&text.as_str()).is_ok() || end_tokens::ends_turn(text))
+        {
             *kind = TokenKind::Control;
         }
     }
@@ -290,14 +291,14 @@ fn pairs(merges: &[Merge], ids: &HashMap<String, u32>, kinds: &[TokenKind]) -> R
 }
 
 fn matchers(
-    added: &[AddedToken],
+    added: &[AddedTokenJson],
     vocab: &Vocab,
     normalizer: &Normalizer,
-) -> Result<(Matcher, Matcher, Matcher), TextError> {
+) -> Result<(AddedTokenMatcher, AddedTokenMatcher, AddedTokenMatcher), TextError> {
     let changes_text = !normalizer.steps.is_empty() || normalizer.marks_are_spaces;
     let (mut controls, mut user, mut user_normalized) = (Vec::new(), Vec::new(), Vec::new());
     for token in added {
-        let mut added = Added {
+        let mut added = AddedToken {
             id: token.id,
             spelling: token.content.clone(),
             left_strip: token.lstrip,
@@ -318,8 +319,8 @@ fn matchers(
     // Control tokens that only the vocabulary and tokenizer_config.json name.
     let listed: std::collections::HashSet<u32> = added.iter().map(|a| a.id).collect();
     let others = vocab.ids().filter(|t| t.2 == TokenKind::Control && !listed.contains(&t.0));
-    controls.extend(others.map(|(id, text, _)| Added::plain(id, text)));
-    Ok((Matcher::new(controls)?, Matcher::new(user)?, Matcher::new(user_normalized)?))
+    controls.extend(others.map(|(id, text, _)| AddedToken::plain(id, text)));
+    Ok((AddedTokenMatcher::new(controls)?, AddedTokenMatcher::new(user)?, AddedTokenMatcher::new(user_normalized)?))
 }
 
 /// The token that the post-processor puts before a single text.
