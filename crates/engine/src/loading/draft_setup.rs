@@ -7,10 +7,10 @@ use selfspec_kernels::Team;
 use selfspec_model::{DraftHeads, DraftVocab, ExitHead, ExitHeadCard, Model, TokenId};
 
 use crate::error::EngineError;
-use crate::tuning::Tuning;
+use crate::loading::tuning::Tuning;
 
 /// Exit heads that are part of this program: files, each of which says for which model it is. `heads/README.md` tells how they were made.
-const BUILT_IN: &[&[u8]] = &[include_bytes!("../heads/smollm2-135m.safetensors")];
+const BUILT_IN: &[&[u8]] = &[include_bytes!("../../heads/smollm2-135m.safetensors")];
 
 /// Which exit head a model is loaded with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use selfspec_model::Row;
 use selfspec_speculate::{MAX_DRAFT, Reason, RoundTrace};
 
-use crate::histogram::{Histogram, HistogramReading};
-use crate::step_kind::StepKind;
+use crate::observe::histogram::{Histogram, HistogramReading};
+use crate::observe::step_kind::StepKind;
 
 /// Times between tokens, in seconds.
 const INTER_TOKEN: &[f64] = &[

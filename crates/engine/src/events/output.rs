@@ -9,8 +9,8 @@ use selfspec_model::TokenId;
 use selfspec_speculate::Committed;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
-use crate::event::{Event, FinishReason, Progress, TokenEvent};
-use crate::sink::{Demand, EventSink};
+use crate::events::event::{Event, FinishReason, Progress, TokenEvent};
+use crate::events::sink::{Demand, EventSink};
 
 /// The text side of one sequence.
 pub(crate) struct Output {

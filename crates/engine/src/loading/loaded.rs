@@ -8,12 +8,12 @@ use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, DraftVocab, Fault, Laye
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
-use crate::draft_heads::{DraftSetup, ExitHeadSource};
 use crate::error::EngineError;
-use crate::info::ModelInfo;
+use crate::loading::draft_setup::{DraftSetup, ExitHeadSource};
+use crate::loading::model_info::ModelInfo;
+use crate::loading::text_files;
+use crate::loading::tuning::{TunedDrafter, Tuning};
 use crate::options::EngineOptions;
-use crate::tuning::{TunedDrafter, Tuning};
-use crate::vocab;
 
 /// Most bytes that the KV cache takes unless the options ask for more.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
@@ -226,7 +226,7 @@ impl Loaded {
 
 impl TextSide {
     fn read(checkpoint: &Checkpoint) -> Result<TextSide, EngineError> {
-        let Some(vocabulary) = vocab::read(checkpoint.source())? else { return Ok(TextSide::default()) };
+        let Some(vocabulary) = text_files::read(checkpoint.source())? else { return Ok(TextSide::default()) };
         let tokenizer = vocabulary.tokenizer;
         let mut eos = tokenizer.eos_ids().to_vec();
         eos.extend(vocabulary.eos);

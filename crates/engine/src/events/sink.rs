@@ -1,6 +1,6 @@
 //! Where the events of a request go.
 
-use crate::event::Event;
+use crate::events::event::Event;
 
 /// Takes the events of one request as they come. The engine's thread calls it, and every request waits for it: it must neither block nor panic.
 pub trait EventSink: Send {

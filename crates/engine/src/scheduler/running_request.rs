@@ -8,14 +8,14 @@ use std::time::Instant;
 use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
 use selfspec_speculate::{Committed, CostModel, Sequence, SpecStats};
 
-use crate::budget::Grant;
-use crate::counters::Counters;
 use crate::error::EngineError;
-use crate::event::{Event, FinishReason, Gap, Progress, Summary};
-use crate::output::Output;
-use crate::prefix::PrefixCache;
-use crate::sink::Demand;
-use crate::worker::panic_message;
+use crate::events::event::{Event, FinishReason, Gap, Progress, Summary};
+use crate::events::output::Output;
+use crate::events::sink::Demand;
+use crate::observe::counters::Counters;
+use crate::panics::panic_message;
+use crate::scheduler::page_budget::Grant;
+use crate::scheduler::prefix_cache::PrefixCache;
 
 /// A request that waits, checked and ready.
 pub(crate) struct Job {

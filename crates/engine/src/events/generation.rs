@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::error::EngineError;
-use crate::event::{Event, Summary};
+use crate::events::event::{Event, Summary};
 
 /// A request on its way: an iterator over its events that blocks until the next one, and ends after
 /// [`Event::Done`] or [`Event::Failed`]. Dropping it cancels the request.

@@ -80,7 +80,7 @@ impl ModelInfo {
             Source::Gguf(metadata) => metadata.u64("general.file_type").ok().flatten().and_then(file_type),
             Source::HuggingFace { .. } => None,
         };
-        let chat_template = crate::vocab::has_template(checkpoint.source())?;
+        let chat_template = crate::loading::text_files::has_template(checkpoint.source())?;
         let mut tensor_types: Vec<TensorTypeInfo> = Vec::new();
         let mut parameters = 0u64;
         let mut vocab = config.vocab.unwrap_or(0);

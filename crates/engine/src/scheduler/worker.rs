@@ -19,14 +19,15 @@ use std::time::{Duration, Instant};
 use selfspec_model::{Backend, BackendError, Row, StepOutput};
 use selfspec_speculate::{Committed, CostModel, drafts_first};
 
-use crate::counters::{AtHand, Counters};
 use crate::error::EngineError;
-use crate::event::Event;
+use crate::events::event::Event;
+use crate::events::sink::Demand;
 use crate::fault::{Fault, believed};
-use crate::live::{Job, Live};
+use crate::observe::counters::{AtHand, Counters};
 use crate::options::EngineOptions;
-use crate::prefix::PrefixCache;
-use crate::sink::Demand;
+use crate::panics::panic_message;
+use crate::scheduler::prefix_cache::PrefixCache;
+use crate::scheduler::running_request::{Job, Live};
 
 /// How often it is looked whether there is demand again for a request that was set aside, when there is nothing else to do.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -416,13 +417,6 @@ impl Worker {
             }
         };
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").to_owned()
 }
 
 #[cfg(test)]
