@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
-pub mod config;
 pub mod plan;
 
+mod arch;
 mod cpu;
 mod dense;
 mod error;
@@ -15,18 +15,20 @@ mod fault;
 mod forward;
 mod kv;
 mod model;
-mod names;
 mod profile;
 mod rope;
 
+pub use arch::config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
+pub use arch::names::{LayerTensor, Names};
 pub use backend::{Backend, BackendError, Enter, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
-pub use config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
 pub use cpu::{CpuBackend, CpuOptions};
 pub use dense::{DenseLayer, Rotations};
 pub use error::ModelError;
-pub use exit::{DraftHeads, DraftVocab, DraftVocabError, ExitHead, ExitHeadCard, ExitHeadError};
+pub use exit::card::ExitHeadCard;
+pub use exit::draft_heads::DraftHeads;
+pub use exit::head::{ExitHead, ExitHeadError};
+pub use exit::vocab::{DraftVocab, DraftVocabError};
 pub use fault::Fault;
 pub use model::Model;
-pub use names::{LayerTensor, Names};
 pub use plan::{LayerPlan, PlanError};
 pub use profile::{Part, PartSeconds, Profiler};

@@ -6,7 +6,7 @@ use selfspec_kernels::{Compute, Isa, KvPages, KvType, PAGE_POSITIONS};
 
 use crate::backend::{Backend, BackendError, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
 use crate::error::ModelError;
-use crate::exit::DraftHeads;
+use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
 use crate::forward::pass::{Pass, Scratch};
 use crate::kv::pages::PageTable;

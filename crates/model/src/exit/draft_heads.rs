@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::draft_vocab::DraftVocab;
-use super::head::ExitHead;
+use crate::exit::head::ExitHead;
+use crate::exit::vocab::DraftVocab;
 
 /// What drafts have besides the model's own layers and head. The default is nothing.
 #[derive(Debug, Clone, Default)]

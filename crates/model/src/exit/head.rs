@@ -11,9 +11,9 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use selfspec_kernels::{Format, PanelMatrix, Team};
 
-use super::card::ExitHeadCard;
-use super::draft_vocab::{DraftVocab, DraftVocabError};
 use crate::backend::ExitHeadInfo;
+use crate::exit::card::ExitHeadCard;
+use crate::exit::vocab::{DraftVocab, DraftVocabError};
 use crate::model::{FeedForward, Layer, Model};
 use crate::plan::LayerPlan;
 

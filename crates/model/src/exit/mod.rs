@@ -1,12 +1,6 @@
-//! Exit heads: small trained layers that draft, and the tokens that they may propose.
+//! Exit heads: their files, and the vocabulary that they draft from.
 
-mod card;
-mod draft_heads;
-mod draft_vocab;
-mod head;
-
-pub use card::ExitHeadCard;
-pub use draft_heads::DraftHeads;
-pub use draft_vocab::{DraftVocab, DraftVocabError};
-pub(crate) use head::Fuse;
-pub use head::{ExitHead, ExitHeadError};
+pub(crate) mod card;
+pub(crate) mod draft_heads;
+pub(crate) mod head;
+pub(crate) mod vocab;

@@ -8,7 +8,7 @@
 use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
 
 use crate::backend::{Enter, Readout, Row};
-use crate::exit::{ExitHead, Fuse};
+use crate::exit::head::{ExitHead, Fuse};
 use crate::forward::pass::{Pass, grow, live};
 use crate::kv::sequence::Sequence;
 use crate::profile::Part;

@@ -3,7 +3,7 @@
 use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
 
 use crate::backend::{Enter, Readout, Row, StepOutput};
-use crate::exit::DraftHeads;
+use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
 use crate::kv::sequence::Sequence;
 use crate::model::{FeedForward, Layer, Model};
