@@ -3,9 +3,9 @@
 //! A block's scale is its largest magnitude over 127; its integers are the values times 127 over that magnitude, a quotient and a product
 //! in f32, rounded to the nearest, ties to even. A block of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
 
-use crate::activations::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
-use crate::isa::Isa;
-use crate::lanes::MAGIC;
+use crate::activations::blocks::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
+use crate::simd::Isa;
+use crate::simd::MAGIC;
 
 impl BlockPtrs {
     /// A block without values: of scale 0, or NaN where `largest`, the bits of its largest magnitude, is no finite number.

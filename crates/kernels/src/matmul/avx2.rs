@@ -8,7 +8,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::matmul_tile::kernel;
+use crate::matmul::tile::kernel;
 use crate::simd::Simd;
 
 /// AVX2 with FMA and F16C, and AVX-VNNI too if `VNNI`.
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn sums_without_vnni_never_saturate() {
-        if crate::isa::Isa::Avx2.is_available() {
+        if crate::simd::Isa::Avx2.is_available() {
             // SAFETY: the features are there.
             unsafe { check_extremes() };
         }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::matmul_tile::kernel;
+use crate::matmul::tile::kernel;
 use crate::simd::Simd;
 
 /// AVX-512 (F, BW, VL) with VNNI, FMA and F16C.

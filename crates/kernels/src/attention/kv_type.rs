@@ -10,9 +10,9 @@ use std::str::FromStr;
 
 use bytemuck::Pod;
 
+use crate::activations::largest_magnitude;
 use crate::error::KernelError;
-use crate::lanes::{Lanes, MAGIC};
-use crate::quantize::largest_magnitude;
+use crate::simd::{Lanes, MAGIC};
 
 /// What the KV cache holds its numbers in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -7,10 +7,10 @@
 use crate::activations::{Activations, BLOCK};
 use crate::compute::Compute;
 use crate::format::Inputs;
-use crate::lanes::{Lanes, exp_of_negative, per_isa, reciprocal};
+use crate::matmul::PANEL;
+use crate::matmul::PanelMatrix;
 use crate::matmul::{panel_tile, parts_for};
-use crate::panel::PanelMatrix;
-use crate::panel_layout::PANEL;
+use crate::simd::{Lanes, exp_of_negative, per_isa, reciprocal};
 
 /// The activation function of a gated feed-forward layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,7 +118,7 @@ impl Compute {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Isa;
+    use crate::simd::Isa;
 
     #[test]
     fn activations_agree_with_f64_far_out_and_let_nan_through() {

@@ -2,10 +2,10 @@
 
 use crate::error::KernelError;
 use crate::format::{Format, Input};
-use crate::matmul_scalar::Scalar;
-use crate::panel_layout::{FloatLayout, Layout, PANEL, Shape, with_layout};
-use crate::panel_pack::pack_row;
-use crate::panel_store::Storage;
+use crate::matmul::layout::{FloatLayout, Layout, PANEL, Shape, with_layout};
+use crate::matmul::pack::pack_row;
+use crate::matmul::scalar::Scalar;
+use crate::matmul::store::Storage;
 use crate::team::Team;
 
 /// A weight matrix of shape (n, k): n output rows, k inputs. The values are exactly the file's, in another order.

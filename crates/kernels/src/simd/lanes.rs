@@ -280,7 +280,7 @@ impl Lanes for Scalar {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use crate::lanes_x86::{Avx2, Avx512};
+pub(crate) use crate::simd::x86::{Avx2, Avx512};
 
 /// Makes a function that runs a generic kernel with the lanes of an instruction set: `name(isa, arguments...)`.
 ///
@@ -290,31 +290,31 @@ macro_rules! per_isa {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$e:ident: $bound:ident $(, const $n:ident: usize)?>)? ($($arg:ident: $ty:ty),* $(,)?) = |$l:ident| $body:expr) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name $(<$e: $bound $(, const $n: usize)?>)? (isa: $crate::isa::Isa, $($arg: $ty),*) {
+        $vis fn $name $(<$e: $bound $(, const $n: usize)?>)? (isa: $crate::simd::Isa, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2 $(<$e: $bound $(, const $n: usize)?>)? ($($arg: $ty),*) {
                 // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
-                let $l = unsafe { $crate::lanes::Avx2::assume() };
+                let $l = unsafe { $crate::simd::Avx2::assume() };
                 $body
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
             fn avx512 $(<$e: $bound $(, const $n: usize)?>)? ($($arg: $ty),*) {
                 // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
-                let $l = unsafe { $crate::lanes::Avx512::assume() };
+                let $l = unsafe { $crate::simd::Avx512::assume() };
                 $body
             }
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: an `Isa` other than scalar exists only where the CPU has its features.
-                $crate::isa::Isa::Avx2 => unsafe { avx2 $(::<$e $(, $n)?>)? ($($arg),*) },
+                $crate::simd::Isa::Avx2 => unsafe { avx2 $(::<$e $(, $n)?>)? ($($arg),*) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
-                $crate::isa::Isa::Avx512Vnni => unsafe { avx512 $(::<$e $(, $n)?>)? ($($arg),*) },
+                $crate::simd::Isa::Avx512Vnni => unsafe { avx512 $(::<$e $(, $n)?>)? ($($arg),*) },
                 #[allow(unreachable_patterns)]
                 _ => {
-                    let $l = $crate::lanes::Scalar;
+                    let $l = $crate::simd::Scalar;
                     $body
                 }
             }
@@ -326,7 +326,7 @@ pub(crate) use per_isa;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Isa;
+    use crate::simd::isa::Isa;
 
     per_isa! {
         fn exp_all(x: &mut [f32]) = |l| each(l, x, exp)

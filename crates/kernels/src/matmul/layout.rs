@@ -487,7 +487,7 @@ impl FloatLayout for Bf16 {
 macro_rules! with_layout {
     ($format:expr, $L:ident => $integer:expr, $W:ident => $float:expr) => {{
         use crate::format::Format;
-        use crate::panel_layout as layout;
+        use crate::matmul::layout;
         with_layout!(@arms $format, $L, $integer, $W, $float,
             [F32 F16 Bf16], [Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K])
     }};

@@ -4,16 +4,16 @@
 //! each block of pages is streamed once for all the chunk's rows and all query heads that share the KV head. When there
 //! are too few units to keep the workers busy, the queries of a unit are shared out, and if they are too few as well (a row or two
 //! of one sequence), its blocks, each giving its partial; partials are always merged in the order of the blocks, so the
-//! result has the same bits any way (see `attention_tile.rs` for why no other choice can matter).
+//! result has the same bits any way (see `tile.rs` for why no other choice can matter).
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::attention_tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_tile, tile_queries};
+use crate::attention::kv_type::{Element, KvType};
+use crate::attention::pages::{KvPages, PAGE_POSITIONS};
+use crate::attention::tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_tile, tile_queries};
 use crate::compute::Compute;
-use crate::isa::Isa;
-use crate::kv::{KvPages, PAGE_POSITIONS};
-use crate::kv_type::{Element, KvType};
+use crate::simd::Isa;
 
 /// A row that attends: which pages hold its sequence, and what it sees of them.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use crate::matmul_tile::kernel;
+use crate::matmul::tile::kernel;
 use crate::simd::Simd;
 
 /// NEON with the dot product extension (ARMv8.2).

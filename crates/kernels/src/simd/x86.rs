@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::lanes::{Lanes, RECIPROCAL};
+use crate::simd::lanes::{Lanes, RECIPROCAL};
 
 /// Eight lanes: AVX2, FMA and F16C. The private field keeps others from making one without the proof.
 #[derive(Clone, Copy)]

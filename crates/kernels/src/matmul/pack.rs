@@ -1,10 +1,10 @@
 //! GGUF rows to panels: one lane of a panel at a time.
 //!
 //! Each format's block is read as the GGUF specification lays it out, and its values (without sign), scales and minima are put
-//! where `panel_layout` reads them.
+//! where `layout` reads them.
 
 use crate::format::Format;
-use crate::panel_layout::PANEL;
+use crate::matmul::layout::PANEL;
 
 const F16S: usize = 2 * PANEL;
 

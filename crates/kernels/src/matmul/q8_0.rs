@@ -4,7 +4,7 @@ use half::f16;
 
 use crate::error::KernelError;
 use crate::format::Format;
-use crate::panel::PanelMatrix;
+use crate::matmul::panel::PanelMatrix;
 use crate::team::Team;
 
 /// Appends `values` in Q8_0 to `out`. A block's scale is its largest magnitude over 127, as f16; its integers are the values over that scale, rounded to

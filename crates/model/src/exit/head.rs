@@ -12,8 +12,8 @@ use safetensors::{Dtype, SafeTensors};
 use selfspec_kernels::{Format, PanelMatrix, Team};
 
 use crate::backend::ExitHeadInfo;
-use crate::draft_vocab::{DraftVocab, DraftVocabError};
-use crate::exit_head_card::ExitHeadCard;
+use crate::exit::card::ExitHeadCard;
+use crate::exit::vocab::{DraftVocab, DraftVocabError};
 use crate::model::{FeedForward, Layer, Model};
 use crate::plan::LayerPlan;
 

@@ -11,10 +11,10 @@
 //! Positions that a query does not see take no part in any of its sums, so what lies there (another owner's K and V,
 //! or NaN) cannot matter.
 
-use crate::isa::Isa;
-use crate::kv::{HeadPage, K_BLOCK, PAGE_POSITIONS, v_stride};
-use crate::kv_type::Element;
-use crate::lanes::{Lanes, exp_of_negative, per_isa, tanh};
+use crate::attention::kv_type::Element;
+use crate::attention::pages::{HeadPage, K_BLOCK, PAGE_POSITIONS, v_stride};
+use crate::simd::Isa;
+use crate::simd::{Lanes, exp_of_negative, per_isa, tanh};
 
 /// Positions in a block: the unit of the softmax and of the split over threads.
 pub(crate) const BLOCK: usize = 2 * PAGE_POSITIONS;

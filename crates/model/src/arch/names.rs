@@ -2,7 +2,7 @@
 
 use selfspec_weights::{Checkpoint, Source};
 
-use crate::config::ArchConfig;
+use crate::arch::config::ArchConfig;
 
 /// A weight of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

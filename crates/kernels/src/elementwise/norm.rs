@@ -5,9 +5,9 @@
 
 use crate::activations::{Activations, Fill};
 use crate::compute::Compute;
+use crate::elementwise::rope::{RopeRows, RopeStyle, rotate};
 use crate::format::Inputs;
-use crate::lanes::{Lanes, Scalar, map_into, per_isa};
-use crate::rope::{RopeRows, RopeStyle, rotate};
+use crate::simd::{Lanes, Scalar, map_into, per_isa};
 use crate::team::SendPtr;
 
 /// Values that are worth a part of their own: about two microseconds of work.

@@ -5,17 +5,17 @@ use std::ops::Range;
 use crate::activations::Activations;
 use crate::compute::Compute;
 use crate::format::Input;
-use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
-use crate::matmul_avx2::Avx2;
+use crate::matmul::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-use crate::matmul_avx512::Avx512;
+use crate::matmul::avx512::Avx512;
+use crate::matmul::layout::{PANEL, with_layout};
 #[cfg(target_arch = "aarch64")]
-use crate::matmul_neon::Neon;
-use crate::matmul_scalar::Scalar;
-use crate::matmul_tile::{Kernel, Tile};
-use crate::panel::PanelMatrix;
-use crate::panel_layout::{PANEL, with_layout};
+use crate::matmul::neon::Neon;
+use crate::matmul::panel::PanelMatrix;
+use crate::matmul::scalar::Scalar;
+use crate::matmul::tile::{Kernel, Tile};
+use crate::simd::Isa;
 use crate::simd::Simd;
 use crate::team::SendPtr;
 

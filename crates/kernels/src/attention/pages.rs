@@ -13,10 +13,10 @@
 
 use bytemuck::allocation::try_zeroed_slice_box;
 
+use crate::attention::kv_type::{Element, KvType};
 use crate::compute::Compute;
-use crate::isa::Isa;
-use crate::kv_type::{Element, KvType};
-use crate::lanes::{Lanes, per_isa};
+use crate::simd::Isa;
+use crate::simd::{Lanes, per_isa};
 
 /// Positions in a page.
 pub const PAGE_POSITIONS: usize = 64;

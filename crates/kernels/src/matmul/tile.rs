@@ -4,7 +4,7 @@
 //! product to its own accumulator. So a row's bits are made by the same operations in the same order whatever the tile.
 
 use crate::activations::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
-use crate::panel_layout::{FloatLayout, Layout, PANEL, Shape};
+use crate::matmul::layout::{FloatLayout, Layout, PANEL, Shape};
 use crate::simd::Simd;
 
 /// Distances of the prefetches in the stream of weights, in bytes: into the first-level cache, and from memory into the second.
@@ -269,12 +269,12 @@ pub(crate) trait Kernel: Simd {
 /// Implements [`Kernel`] for a set: its kernels are compiled with these features, one for each number of rows listed.
 macro_rules! kernel {
     ($set:ty, [$($feature:literal)?], [$($m:literal)*], [$($fm:literal)*]) => {
-        impl crate::matmul_tile::Kernel for $set {
-            unsafe fn integer<L: crate::panel_layout::Layout>(rows: usize, t: crate::matmul_tile::Tile) {
+        impl crate::matmul::tile::Kernel for $set {
+            unsafe fn integer<L: crate::matmul::layout::Layout>(rows: usize, t: crate::matmul::tile::Tile) {
                 $(#[target_feature(enable = $feature)])?
-                unsafe fn tile<L: crate::panel_layout::Layout, const M: usize>(t: crate::matmul_tile::Tile) {
+                unsafe fn tile<L: crate::matmul::layout::Layout, const M: usize>(t: crate::matmul::tile::Tile) {
                     // SAFETY: the caller's.
-                    unsafe { crate::matmul_tile::integer_tile::<$set, L, M>(t) }
+                    unsafe { crate::matmul::tile::integer_tile::<$set, L, M>(t) }
                 }
                 match rows {
                     // SAFETY: the caller's.
@@ -283,11 +283,11 @@ macro_rules! kernel {
                 }
             }
 
-            unsafe fn float<W: crate::panel_layout::FloatLayout>(rows: usize, t: crate::matmul_tile::Tile) {
+            unsafe fn float<W: crate::matmul::layout::FloatLayout>(rows: usize, t: crate::matmul::tile::Tile) {
                 $(#[target_feature(enable = $feature)])?
-                unsafe fn tile<W: crate::panel_layout::FloatLayout, const M: usize>(t: crate::matmul_tile::Tile) {
+                unsafe fn tile<W: crate::matmul::layout::FloatLayout, const M: usize>(t: crate::matmul::tile::Tile) {
                     // SAFETY: the caller's.
-                    unsafe { crate::matmul_tile::float_tile::<$set, W, M>(t) }
+                    unsafe { crate::matmul::tile::float_tile::<$set, W, M>(t) }
                 }
                 match rows {
                     // SAFETY: the caller's.
@@ -300,4 +300,4 @@ macro_rules! kernel {
 }
 pub(crate) use kernel;
 
-kernel!(crate::matmul_scalar::Scalar, [], [1 2 3 4], [1 2 3 4]);
+kernel!(crate::matmul::scalar::Scalar, [], [1 2 3 4], [1 2 3 4]);
