@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 
 use selfspec_model::{Backend, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId};
 
-use crate::policy::controller::{Choice, Controller, Outcome};
-use crate::policy::cost::CostModel;
 use crate::draft::drafter::Drafter;
-use crate::error::{ParamError, SpecError};
 use crate::draft::grammar::GrammarDrafter;
-use crate::sample::history::History;
-use crate::sample::logprob::{self, TokenLogprob};
-use crate::sample::mask::{Constraint, TokenMask};
 use crate::draft::layers::ModelDrafter;
-use crate::sample::noise::Place;
-use crate::params::{DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
 use crate::draft::path::DraftPath;
 use crate::draft::prediction::Prediction;
 use crate::draft::prompt_lookup::PromptLookup;
+use crate::error::{ParamError, SpecError};
+use crate::params::{DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
+use crate::policy::controller::{Choice, Controller, Outcome};
+use crate::policy::cost::CostModel;
 use crate::policy::reason::Reason;
 use crate::round::accept::{Fault, Past, Round, accept};
-use crate::sample::sampler::Sampler;
 use crate::round::source::TokenSource;
+use crate::sample::history::History;
+use crate::sample::logprob::{self, TokenLogprob};
+use crate::sample::mask::{Constraint, TokenMask};
+use crate::sample::noise::Place;
+use crate::sample::sampler::Sampler;
 use crate::stats::{RoundTrace, SpecStats};
 use crate::target::Target;
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::policy::confidence::Confidence;
-use crate::params::MAX_DRAFT;
 use crate::draft::path::DraftPath;
+use crate::params::MAX_DRAFT;
+use crate::policy::confidence::Confidence;
 use crate::policy::reason::Reason;
 
 /// A way to draft.

@@ -4,10 +4,10 @@ use std::fmt;
 
 use selfspec_model::TokenId;
 
+use crate::draft::path::DraftPath;
 use crate::sample::history::History;
 use crate::sample::mask::Mask;
 use crate::sample::noise::Place;
-use crate::draft::path::DraftPath;
 use crate::sample::sampler::{Draft, Sampler};
 use crate::stats::DrafterKind;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use selfspec_model::{Readout, TokenId};
 
 use crate::draft::drafter::Drafter;
+use crate::draft::path::DraftPath;
 use crate::sample::history::History;
 use crate::sample::mask::Mask;
 use crate::sample::noise::Place;
-use crate::draft::path::DraftPath;
 use crate::sample::sampler::{Draft, LogitsRow, Sampler};
 use crate::stats::DrafterKind;
 

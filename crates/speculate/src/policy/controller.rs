@@ -24,15 +24,15 @@
 
 use selfspec_model::TokenId;
 
+use crate::draft::drafter::Drafter;
+use crate::draft::path::DraftPath;
+use crate::params::{DraftLen, MAX_DRAFT, SpeculationParams};
 use crate::policy::acceptance::{Acceptance, Chain};
 use crate::policy::confidence::Confidence;
 use crate::policy::cost::{CostModel, CostsAt};
-use crate::draft::drafter::Drafter;
-use crate::params::{DraftLen, MAX_DRAFT, SpeculationParams};
-use crate::draft::path::DraftPath;
 use crate::policy::reason::Reason;
-use crate::stats::DrafterKind;
 use crate::policy::window::Window;
+use crate::stats::DrafterKind;
 
 /// Predicted speed-up from which a drafter works.
 const WORTH: f64 = 1.04;

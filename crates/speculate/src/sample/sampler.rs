@@ -14,12 +14,12 @@
 
 use selfspec_model::TokenId;
 
-use crate::sample::distribution::Distribution;
 use crate::error::LogitsFault;
+use crate::params::SamplingParams;
+use crate::sample::distribution::Distribution;
 use crate::sample::history::History;
 use crate::sample::mask::Mask;
 use crate::sample::noise::{Key, Place, Purpose};
-use crate::params::SamplingParams;
 use crate::sample::softmax::{Peak, sum_exp};
 use crate::sample::truncation::Truncation;
 
