@@ -1,19 +1,18 @@
-//! What passes cost: the numbers behind a speed-up, measured on a backend that does nothing else.
+//! Costs of passes: the numbers behind a speed-up, measured on a backend that does nothing else.
 //!
-//! Every quantity is the median of repetitions, and the quantities' repetitions are interleaved, so that a machine that slows
-//! down for a while slows all of them and their ratios stay.
+//! Every figure is the median of repetitions. The repetitions of all figures take turns: a machine that slows down for a
+//! while slows all of them, and their ratios stay.
 
 use std::time::Instant;
 
+use selfspec_engine::{Engine, EngineError, believed_seconds};
 use selfspec_kernels::Team;
 use selfspec_model::{
     Backend, BackendError, Enter, LayerPlan, PartSeconds, Profiler, Readout, Row, SeqId, StepOutput, TokenId,
 };
 use selfspec_speculate::{CostModel, DraftPath};
 
-use crate::engine::Engine;
-use crate::error::EngineError;
-use crate::fault::believed;
+use crate::statistics::median;
 
 /// The bandwidth measurement takes this much memory at most; caches are smaller.
 const MOST_BANDWIDTH_BYTES: usize = 1 << 30;
@@ -279,54 +278,43 @@ fn median_by_part(steps: &[PartSeconds]) -> PartSeconds {
     std::array::from_fn(|part| median(&mut steps.iter().map(|seconds| seconds[part]).collect::<Vec<_>>()))
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
-}
-
-impl Engine {
-    /// Measures on the engine's own thread and backend, between requests. Read bandwidth is measured with as many threads and over
-    /// as many bytes as a pass streams, before and after the passes; the larger figure counts.
-    ///
-    /// # Errors
-    /// [`EngineError::Backend`] when context or cache are too small for what is asked; those of [`Engine::exclusive`].
-    pub fn measure(&self, options: &MeasureOptions) -> Result<Measurements, EngineError> {
-        let full = LayerPlan::full(self.n_layers());
-        let pass_bytes = self.loaded().map(|loaded| loaded.pass_bytes(&full, self.kv_type(), options.context));
-        let (threads, options, fault) = (self.threads(), options.clone(), self.fault());
-        self.exclusive(move |backend| {
-            check_room(backend, options.context.saturating_add(1))?;
-            let team = Team::new(threads);
-            let bandwidth = || {
-                pass_bytes.map(|bytes| {
-                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MOST_BANDWIDTH_BYTES);
-                    selfspec_kernels::read_bandwidth(&team, bytes)
-                })
-            };
-            let before = bandwidth();
-            let mut costs = CostModel::new();
-            let mut watch = |rows: &[Row], seconds| costs.record(rows, believed(fault, rows, seconds));
-            let times = watched_pass_times(backend, &options, &mut watch)?;
-            let after = bandwidth();
-            let prefill_rows_s = match options.prefill {
-                0 => None,
-                prompt => Some(prefill_rows_s(backend, prompt, options.prefill_chunk, options.repetitions.min(3))?),
-            };
-            Ok(Measurements {
-                context: options.context,
-                passes: times.passes,
-                believed: options.paths.iter().map(|path| (path.clone(), costs.c(path))).collect(),
-                drafts: times.drafts,
-                profile: times.profile,
-                draft_profile: times.draft_profile,
-                prefill_rows_s,
-                read_bytes_s: before.zip(after).map(|(before, after)| before.max(after)),
-                pass_bytes,
+/// Measures on the engine's own thread and backend, between requests. Read bandwidth is measured with as many threads and
+/// over as many bytes as a pass streams, before and after the passes; the larger figure counts.
+///
+/// # Errors
+/// [`EngineError::Backend`] when context or cache are too small for what is asked; those of [`Engine::exclusive`].
+pub fn measure(engine: &Engine, options: &MeasureOptions) -> Result<Measurements, EngineError> {
+    let full = LayerPlan::full(engine.n_layers());
+    let pass_bytes = engine.loaded().map(|loaded| loaded.pass_bytes(&full, engine.kv_type(), options.context));
+    let (threads, options, fault) = (engine.threads(), options.clone(), engine.fault());
+    engine.exclusive(move |backend| {
+        check_room(backend, options.context.saturating_add(1))?;
+        let team = Team::new(threads);
+        let bandwidth = || {
+            pass_bytes.map(|bytes| {
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MOST_BANDWIDTH_BYTES);
+                selfspec_kernels::read_bandwidth(&team, bytes)
             })
-        })?
-    }
+        };
+        let before = bandwidth();
+        let mut costs = CostModel::new();
+        let mut watch = |rows: &[Row], seconds| costs.record(rows, believed_seconds(fault, rows, seconds));
+        let times = watched_pass_times(backend, &options, &mut watch)?;
+        let after = bandwidth();
+        let prefill_rows_s = match options.prefill {
+            0 => None,
+            prompt => Some(prefill_rows_s(backend, prompt, options.prefill_chunk, options.repetitions.min(3))?),
+        };
+        Ok(Measurements {
+            context: options.context,
+            passes: times.passes,
+            believed: options.paths.iter().map(|path| (path.clone(), costs.c(path))).collect(),
+            drafts: times.drafts,
+            profile: times.profile,
+            draft_profile: times.draft_profile,
+            prefill_rows_s,
+            read_bytes_s: before.zip(after).map(|(before, after)| before.max(after)),
+            pass_bytes,
+        })
+    })?
 }
