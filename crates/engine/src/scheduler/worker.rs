@@ -22,7 +22,7 @@ use selfspec_speculate::{Committed, CostModel, drafts_first};
 use crate::error::EngineError;
 use crate::events::event::Event;
 use crate::events::sink::Demand;
-use crate::fault::{Fault, believed};
+use crate::fault::{Fault, believed_seconds};
 use crate::observe::counters::{AtHand, Counters};
 use crate::options::EngineOptions;
 use crate::panics::panic_message;
@@ -302,7 +302,7 @@ impl Worker {
             match catch_unwind(step) {
                 Ok(Ok(())) => {
                     let took = started.elapsed();
-                    self.costs.record(&self.rows, believed(self.fault, &self.rows, took.as_secs_f64()));
+                    self.costs.record(&self.rows, believed_seconds(self.fault, &self.rows, took.as_secs_f64()));
                     self.counters.step(&self.rows, self.output.layer_rows, took);
                     return self.absorb();
                 }
