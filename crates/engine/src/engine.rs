@@ -329,7 +329,7 @@ impl Engine {
     }
 
     /// What the engine does wrong on purpose.
-    pub(crate) fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 

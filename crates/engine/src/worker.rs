@@ -22,7 +22,7 @@ use selfspec_speculate::{Committed, CostModel, drafts_first};
 use crate::counters::{AtHand, Counters};
 use crate::error::EngineError;
 use crate::event::Event;
-use crate::fault::{Fault, believed};
+use crate::fault::{Fault, believed_seconds};
 use crate::live::{Job, Live};
 use crate::options::EngineOptions;
 use crate::prefix::PrefixCache;
@@ -301,7 +301,7 @@ impl Worker {
             match catch_unwind(step) {
                 Ok(Ok(())) => {
                     let took = started.elapsed();
-                    self.costs.record(&self.rows, believed(self.fault, &self.rows, took.as_secs_f64()));
+                    self.costs.record(&self.rows, believed_seconds(self.fault, &self.rows, took.as_secs_f64()));
                     self.counters.step(&self.rows, self.output.layer_rows, took);
                     return self.absorb();
                 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use selfspec_kernels::{Compute, Isa, KvPages, KvType, PAGE_POSITIONS};
 
 use crate::backend::{Backend, BackendError, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
-use crate::draft_vocab::DraftVocab;
 use crate::error::ModelError;
-use crate::exit_head::ExitHead;
+use crate::exit::head::ExitHead;
+use crate::exit::vocab::DraftVocab;
 use crate::fault::Fault;
 use crate::forward::{Pass, Scratch};
 use crate::model::Model;

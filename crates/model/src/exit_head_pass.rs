@@ -8,7 +8,7 @@
 use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
 
 use crate::backend::{Enter, Readout, Row};
-use crate::exit_head::{ExitHead, Fuse};
+use crate::exit::head::{ExitHead, Fuse};
 use crate::forward::{Pass, grow, live};
 use crate::profile::Part;
 use crate::sequence::Sequence;

@@ -1,0 +1,5 @@
+//! Exit heads: their files, and the vocabulary that they draft from.
+
+pub(crate) mod card;
+pub(crate) mod head;
+pub(crate) mod vocab;
