@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use selfspec_model::TokenId;
 
-use crate::drafter::Drafter;
-use crate::sampler::Draft;
+use crate::draft::drafter::Drafter;
+use crate::sample::sampler::Draft;
 use crate::stats::DrafterKind;
 
 /// Longest suffix of the output that is compared: enough to tell one place of the prediction from another.

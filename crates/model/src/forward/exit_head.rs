@@ -9,9 +9,9 @@ use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
 
 use crate::backend::{Enter, Readout, Row};
 use crate::exit::head::{ExitHead, Fuse};
-use crate::forward::{Pass, grow, live};
+use crate::forward::pass::{Pass, grow, live};
+use crate::kv::sequence::Sequence;
 use crate::profile::Part;
-use crate::sequence::Sequence;
 
 /// What a row does for the exit head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

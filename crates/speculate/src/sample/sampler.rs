@@ -14,14 +14,14 @@
 
 use selfspec_model::TokenId;
 
-use crate::distribution::Distribution;
 use crate::error::LogitsFault;
-use crate::history::History;
-use crate::mask::Mask;
-use crate::noise::{Key, Place, Purpose};
 use crate::params::SamplingParams;
-use crate::softmax::{Peak, sum_exp};
-use crate::truncation::Truncation;
+use crate::sample::distribution::Distribution;
+use crate::sample::history::History;
+use crate::sample::mask::Mask;
+use crate::sample::noise::{Key, Place, Purpose};
+use crate::sample::softmax::{Peak, sum_exp};
+use crate::sample::truncation::Truncation;
 
 /// A proposed token.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 
 use crate::error::LogitsFault;
-use crate::wide::wide;
+use crate::sample::wide::wide;
 
 /// Tokens that are summed together; draws search block by block.
 pub(crate) const BLOCK: usize = 64;

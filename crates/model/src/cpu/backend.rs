@@ -6,15 +6,14 @@ use selfspec_kernels::{Compute, Isa, KvPages, KvType, PAGE_POSITIONS};
 
 use crate::backend::{Backend, BackendError, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
 use crate::error::ModelError;
-use crate::exit::head::ExitHead;
-use crate::exit::vocab::DraftVocab;
+use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
-use crate::forward::{Pass, Scratch};
+use crate::forward::pass::{Pass, Scratch};
+use crate::kv::pages::PageTable;
+use crate::kv::sequence::Sequence;
 use crate::model::Model;
-use crate::pages::PageTable;
 use crate::profile::Profiler;
 use crate::rope::Rope;
-use crate::sequence::Sequence;
 
 /// How a model is run on the CPU.
 #[derive(Debug, Clone)]
@@ -29,15 +28,6 @@ pub struct CpuOptions {
     pub kv_positions: usize,
     /// What the KV cache holds its numbers in.
     pub kv_type: KvType,
-}
-
-/// What drafts have besides the model's own layers and head. The default is nothing.
-#[derive(Debug, Clone, Default)]
-pub struct DraftHeads {
-    /// Rows of the head for drafts that take the model's own norm and head ([`Readout::DraftVocab`]).
-    pub vocab: Option<Arc<DraftVocab>>,
-    /// A trained head on an early layer ([`Readout::ExitHead`]). Its K and V take one more layer of the cache.
-    pub exit: Option<Arc<ExitHead>>,
 }
 
 /// A model run on the CPU.

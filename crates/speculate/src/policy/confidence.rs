@@ -5,7 +5,7 @@
 //! a round that should go on from one that should not. The decision leans on the row's distribution alone and never on the token that is drawn
 //! from it, so that sampled output stays distributed as the model's.
 
-use crate::acceptance::Counts;
+use crate::policy::acceptance::Counts;
 
 /// Lower edges of the bins.
 const EDGES: [f32; 10] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97];

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use selfspec_model::{Readout, TokenId};
 
-use crate::drafter::Drafter;
-use crate::history::History;
-use crate::mask::Mask;
-use crate::noise::Place;
-use crate::path::DraftPath;
-use crate::sampler::{Draft, LogitsRow, Sampler};
+use crate::draft::drafter::Drafter;
+use crate::draft::path::DraftPath;
+use crate::sample::history::History;
+use crate::sample::mask::Mask;
+use crate::sample::noise::Place;
+use crate::sample::sampler::{Draft, LogitsRow, Sampler};
 use crate::stats::DrafterKind;
 
 /// Drafts with rows of the model: layer skip, or an exit head.

@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use selfspec_model::TokenId;
 
-use crate::drafter::Drafter;
-use crate::sampler::Draft;
+use crate::draft::drafter::Drafter;
+use crate::sample::sampler::Draft;
 use crate::stats::DrafterKind;
 
 /// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent place of each.

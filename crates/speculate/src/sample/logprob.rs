@@ -2,8 +2,8 @@
 
 use selfspec_model::TokenId;
 
-use crate::softmax::{Peak, log_sum_exp};
-use crate::truncation::{Candidate, top_k};
+use crate::sample::softmax::{Peak, log_sum_exp};
+use crate::sample::truncation::{Candidate, top_k};
 
 /// Log-probability of a committed token, and the best alternatives.
 ///

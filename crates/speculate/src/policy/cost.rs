@@ -6,9 +6,9 @@
 
 use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId};
 
-use crate::confidence::Confidence;
+use crate::draft::path::DraftPath;
 use crate::params::MAX_DRAFT;
-use crate::path::DraftPath;
+use crate::policy::confidence::Confidence;
 use crate::stats::{DrafterKind, SpecStats};
 
 /// Passes of up to this many rows have medians of their own.

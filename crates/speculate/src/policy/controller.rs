@@ -24,15 +24,15 @@
 
 use selfspec_model::TokenId;
 
-use crate::acceptance::{Acceptance, Chain};
-use crate::confidence::Confidence;
-use crate::cost::{CostModel, CostsAt};
-use crate::drafter::Drafter;
+use crate::draft::drafter::Drafter;
+use crate::draft::path::DraftPath;
 use crate::params::{DraftLen, MAX_DRAFT, SpeculationParams};
-use crate::path::DraftPath;
-use crate::reason::Reason;
+use crate::policy::acceptance::{Acceptance, Chain};
+use crate::policy::confidence::Confidence;
+use crate::policy::cost::{CostModel, CostsAt};
+use crate::policy::reason::Reason;
+use crate::policy::window::Window;
 use crate::stats::DrafterKind;
-use crate::window::Window;
 
 /// Predicted speed-up from which a drafter works.
 const WORTH: f64 = 1.04;
@@ -608,8 +608,8 @@ mod tests {
         };
         costs.record(&[row(&LayerPlan::full(10))], 1.0);
         costs.record(&[row(&plan)], c);
-        let mut arm = Arm::new(Box::new(crate::model_drafter::ModelDrafter::new(path.clone(), None, 0.0)), None);
-        arm.lines[0].record.all = crate::acceptance::Counts { accepted, judged };
+        let mut arm = Arm::new(Box::new(crate::draft::layers::ModelDrafter::new(path.clone(), None, 0.0)), None);
+        arm.lines[0].record.all = crate::policy::acceptance::Counts { accepted, judged };
         let prices = Prices::new(costs.at(0), Some(&path));
         let verdict = arm.weigh(&prices, 0, Wish { draft_len: DraftLen::Window, bonus: true }, 100, &costs);
         (verdict, arm.off_reason().map(str::to_owned))

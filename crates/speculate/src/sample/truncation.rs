@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use selfspec_model::TokenId;
 
 use crate::params::SamplingParams;
-use crate::softmax::{Peak, exp, sum_exp};
+use crate::sample::softmax::{Peak, exp, sum_exp};
 
 /// A token that may remain.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,8 +2,8 @@
 
 use selfspec_model::TokenId;
 
-use crate::drafter::Drafter;
-use crate::sampler::Draft;
+use crate::draft::drafter::Drafter;
+use crate::sample::sampler::Draft;
 use crate::stats::DrafterKind;
 
 /// How often what a grammar forces stands: a token may be forced only as far as its bytes are.

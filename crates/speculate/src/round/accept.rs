@@ -12,15 +12,15 @@
 
 use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId, TokenId};
 
-use crate::controller::Choice;
+use crate::draft::path::DraftPath;
 use crate::error::LogitsFault;
-use crate::history::History;
-use crate::mask::Constraint;
-use crate::noise::Place;
-use crate::path::DraftPath;
-use crate::reason::Reason;
-use crate::sampler::{Draft, LogitsRow, Sampler, Verdict};
-use crate::source::TokenSource;
+use crate::policy::controller::Choice;
+use crate::policy::reason::Reason;
+use crate::round::source::TokenSource;
+use crate::sample::history::History;
+use crate::sample::mask::Constraint;
+use crate::sample::noise::Place;
+use crate::sample::sampler::{Draft, LogitsRow, Sampler, Verdict};
 
 /// A round under way. Plain decoding is a round without a choice.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use selfspec_model::TokenId;
 
-use crate::softmax::{BLOCK, sum_blocks, weigh};
-use crate::truncation::Candidate;
+use crate::sample::softmax::{BLOCK, sum_blocks, weigh};
+use crate::sample::truncation::Candidate;
 
 /// Probabilities of tokens, as weights over their sum. Reused from row to row.
 #[derive(Debug, Default, Clone)]

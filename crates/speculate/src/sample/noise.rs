@@ -13,8 +13,8 @@
 use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 
-use crate::softmax::Peak;
-use crate::wide::wide;
+use crate::sample::softmax::Peak;
+use crate::sample::wide::wide;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 

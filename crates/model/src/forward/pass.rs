@@ -3,12 +3,12 @@
 use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
 
 use crate::backend::{Enter, Readout, Row, StepOutput};
-use crate::cpu::DraftHeads;
+use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
+use crate::kv::sequence::Sequence;
 use crate::model::{FeedForward, Layer, Model};
 use crate::profile::{Part, Profiler};
 use crate::rope::Rope;
-use crate::sequence::Sequence;
 
 /// Buffers of a step. They grow to the largest step and are kept, so that decoding does not allocate.
 #[derive(Debug, Default)]

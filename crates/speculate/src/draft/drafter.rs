@@ -4,11 +4,11 @@ use std::fmt;
 
 use selfspec_model::TokenId;
 
-use crate::history::History;
-use crate::mask::Mask;
-use crate::noise::Place;
-use crate::path::DraftPath;
-use crate::sampler::{Draft, Sampler};
+use crate::draft::path::DraftPath;
+use crate::sample::history::History;
+use crate::sample::mask::Mask;
+use crate::sample::noise::Place;
+use crate::sample::sampler::{Draft, Sampler};
 use crate::stats::DrafterKind;
 
 /// Proposes tokens. A drafter holds nothing that rounds could leave stale: what it proposes depends on the committed tokens and on
