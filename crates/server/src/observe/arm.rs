@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use selfspec_engine::{DrafterChoice, SpeculationParams};
+use selfspec_speculate::{DrafterChoice, SpeculationParams};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::request::Asked;
+use crate::api::request::Asked;
 
 /// How a request is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,14 +1,17 @@
 //! What chat and completion requests have in common: which model, how tokens are chosen, how many answers, when to stop, how to answer.
 
-use selfspec_engine::{Grammar, Prompt, Request, SamplingParams, SpeculationParams, TokenId};
+use selfspec_engine::{Prompt, Request};
+use selfspec_model::TokenId;
+use selfspec_speculate::{SamplingParams, SpeculationParams};
+use selfspec_text::Grammar;
 use serde_json::{Map, Value, json};
 
+use crate::api::calls::Calling;
+use crate::api::fields::Fields;
+use crate::api::speculation;
 use crate::app::App;
-use crate::calls::Calling;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::limits::{LONGEST_STOP, MOST_BIASES, MOST_CHOICES, MOST_STOPS};
-use crate::speculation;
+use crate::http::limits::{LONGEST_STOP, MOST_BIASES, MOST_CHOICES, MOST_STOPS};
 
 /// How to answer.
 #[derive(Debug, Clone)]

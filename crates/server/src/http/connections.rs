@@ -12,9 +12,9 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits;
+use crate::http::limits;
+use crate::http::wire::Wire;
 use crate::serve::ServeOptions;
-use crate::wire::Wire;
 
 /// After how long without a word the system asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::exposition;
+use crate::observe::exposition;
 
 pub(crate) async fn livez() -> Json<Value> {
     Json(json!({ "status": "ok" }))

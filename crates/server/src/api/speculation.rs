@@ -1,10 +1,12 @@
 //! The field `speculation`: how a request's tokens are drafted. It changes the speed and nothing else.
 
-use selfspec_engine::{DraftLen, DrafterChoice, Engine, LayerPlan, MAX_DRAFT, SpeculationParams};
+use selfspec_engine::Engine;
+use selfspec_model::LayerPlan;
+use selfspec_speculate::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
 use serde_json::Value;
 
+use crate::api::fields::Fields;
 use crate::error::ApiError;
-use crate::fields::Fields;
 
 const FIELD: &str = "speculation";
 

@@ -1,11 +1,12 @@
 //! The field `prediction`: text that the answer is likely to repeat. It changes the speed and nothing else.
 
-use selfspec_engine::{EngineError, TokenId};
+use selfspec_engine::EngineError;
+use selfspec_model::TokenId;
 
+use crate::api::fields::Fields;
+use crate::api::messages::text;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::messages::text;
 
 const FIELD: &str = "prediction";
 

@@ -6,11 +6,12 @@ use axum::body::Body;
 use axum::extract::Request;
 use futures_util::StreamExt;
 
+use crate::api::fields::Fields;
+use crate::api::heavy;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::ticket::Ticket;
-use crate::{heavy, limits};
+use crate::http::limits;
+use crate::observe::ticket::Ticket;
 
 /// A body that is too large is read on, and thrown away, up to so many times the limit: most clients look for an answer only when they have sent all they have.
 const READ_ON: usize = 8;

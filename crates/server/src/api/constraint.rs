@@ -3,13 +3,14 @@
 //! Calls that must be made are written by a grammar in the model's own style: the tags, a function's name, and arguments by its schema.
 //! Calls that may be made are free, and so is text, unless a format holds for it: then an answer is of that format, or calls.
 
-use selfspec_engine::{EngineError, Grammar, GrammarSource, Tokenizer, ToolStyle, one_line};
+use selfspec_engine::EngineError;
+use selfspec_text::{Grammar, GrammarSource, Tokenizer, ToolStyle, one_line};
 use serde_json::{Value, json};
 
+use crate::api::format::Format;
+use crate::api::tools::{Tool, Tools};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::format::Format;
-use crate::tools::{Tool, Tools};
 
 /// A grammar's source, and the field to name when it is none.
 #[derive(Debug, Clone, PartialEq)]

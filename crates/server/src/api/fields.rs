@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::limits::DEPTH;
+use crate::http::limits::DEPTH;
 
 /// The fields of a request, or of an object in one of its fields, that have not been taken yet. A field that is null counts as absent.
 #[derive(Debug)]

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use selfspec_engine::{EngineError, TokenId, Tokenizer};
+use selfspec_engine::EngineError;
+use selfspec_model::TokenId;
+use selfspec_text::Tokenizer;
 use serde_json::{Value, json};
 
+use crate::api::chat::render;
+use crate::api::heavy;
+use crate::api::messages::Conversation;
+use crate::api::tools::Tools;
 use crate::app::App;
-use crate::body;
-use crate::chat::render;
 use crate::error::ApiError;
-use crate::heavy;
-use crate::messages::Conversation;
-use crate::tools::Tools;
+use crate::http::body;
 
 fn tokenizer(app: &App) -> Result<&Arc<Tokenizer>, ApiError> {
     app.engine().tokenizer().ok_or_else(|| EngineError::NoTokenizer.into())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use selfspec_engine::LONGEST_GRAMMAR;
+use selfspec_text::LONGEST_GRAMMAR;
 
 /// Most answers to a request.
 pub(crate) const MOST_CHOICES: u64 = 16;

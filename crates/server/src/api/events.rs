@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use selfspec_engine::{Demand, Engine, EngineError, Event, EventSink, Request};
 use tokio::sync::mpsc;
 
-use crate::limits;
-use crate::watch::Watch;
+use crate::http::limits;
+use crate::observe::watch::Watch;
 
 /// What the requests that have been taken on come to, against what the server takes.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::api::fields::{Fields, deeper};
 use crate::error::ApiError;
-use crate::fields::{Fields, deeper};
-use crate::limits::{LARGEST_SCHEMA, MOST_TOOLS, SCHEMA_DEPTH};
+use crate::http::limits::{LARGEST_SCHEMA, MOST_TOOLS, SCHEMA_DEPTH};
 
 /// Longest name of a function.
 const LONGEST_NAME: usize = 64;

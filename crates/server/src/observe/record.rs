@@ -15,7 +15,7 @@ use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::arm::{Arm, ChosenBy};
+use crate::observe::arm::{Arm, ChosenBy};
 
 /// Lines that may wait for the disk.
 const WAITING: usize = 1024;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use selfspec_engine::{Event, FinishReason, Gap, Summary};
 use serde_json::{Map, Value};
 
-use crate::arm::{Arm, ChosenBy};
 use crate::error::ApiError;
-use crate::metrics::{Failure, Metrics};
-use crate::record::{RecordChoice, RecordLine, Recorder};
-use crate::ticket::Ticket;
+use crate::observe::arm::{Arm, ChosenBy};
+use crate::observe::metrics::{Failure, Metrics};
+use crate::observe::record::{RecordChoice, RecordLine, Recorder};
+use crate::observe::ticket::Ticket;
 
 /// Sees every event of a request. What has not ended when it is dropped counts as cancelled.
 #[derive(Debug)]
@@ -179,11 +179,12 @@ fn micros(time: Duration) -> f64 {
 mod tests {
     use std::io::Read;
 
-    use selfspec_engine::{EngineError, Progress, TokenEvent, TokenSource};
+    use selfspec_engine::{EngineError, Progress, TokenEvent};
+    use selfspec_speculate::TokenSource;
 
     use super::*;
-    use crate::exposition;
-    use crate::record::{LineCounts, RecordOptions};
+    use crate::observe::exposition;
+    use crate::observe::record::{LineCounts, RecordOptions};
 
     fn about(stream: bool) -> About {
         let (arm, by) = (Arm::Speculation, ChosenBy::Share);

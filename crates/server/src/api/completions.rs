@@ -5,21 +5,22 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use selfspec_engine::{Prompt, TokenId};
+use selfspec_engine::Prompt;
+use selfspec_model::TokenId;
 use serde_json::{Value, json};
 
-use crate::answer::Kind;
+use crate::api::answer::Kind;
+use crate::api::constraint::{Constraint, grammar_of};
+use crate::api::format::Format;
+use crate::api::heavy;
+use crate::api::prediction;
+use crate::api::request::Asked;
+use crate::api::tools::Tools;
 use crate::app::App;
-use crate::body;
-use crate::constraint::{Constraint, grammar_of};
 use crate::error::ApiError;
-use crate::format::Format;
-use crate::heavy;
-use crate::limits::MOST_TOP;
-use crate::prediction;
-use crate::request::Asked;
-use crate::ticket::Ticket;
-use crate::tools::Tools;
+use crate::http::body;
+use crate::http::limits::MOST_TOP;
+use crate::observe::ticket::Ticket;
 
 /// Tokens where the request says nothing, as OpenAI's API has it.
 const USUAL_TOKENS: usize = 16;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{FoundCall, Piece, ToolCallReader, ToolStyle};
+use selfspec_text::{FoundCall, Piece, ToolCallReader, ToolStyle};
 use serde_json::{Value, json};
 
-use crate::limits::MOST_CALLS;
+use crate::api::tools::Tools;
+use crate::http::limits::MOST_CALLS;
 use crate::short_hash::short_hash;
-use crate::tools::Tools;
 
 /// How calls stand in an answer that may hold some.
 #[derive(Debug, Clone)]

@@ -1,12 +1,14 @@
 //! From a request's events to the objects that stand in answers and chunks.
 
-use selfspec_engine::{DrafterKind, DrafterStats, Engine, Event, FinishReason, Progress, Summary, TokenEvent, TokenId};
+use selfspec_engine::{Engine, Event, FinishReason, Progress, Summary, TokenEvent};
+use selfspec_model::TokenId;
+use selfspec_speculate::{DrafterKind, DrafterStats};
 use serde_json::{Map, Value, json};
 
-use crate::calls::{Speech, message};
+use crate::api::calls::{Speech, message};
+use crate::api::events::Events;
+use crate::api::request::Asked;
 use crate::error::ApiError;
-use crate::events::Events;
-use crate::request::Asked;
 
 /// Whether a request is a chat or a completion: they differ in the names of objects and in how text and log-probabilities are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
+use crate::api::fields::{Fields, deeper};
+use crate::api::tools::is_name;
 use crate::error::ApiError;
-use crate::fields::{Fields, deeper};
-use crate::limits::{LARGEST_SCHEMA, SCHEMA_DEPTH};
-use crate::tools::is_name;
+use crate::http::limits::{LARGEST_SCHEMA, SCHEMA_DEPTH};
 
 const FIELD: &str = "response_format";
 

@@ -10,11 +10,11 @@ use axum::response::{IntoResponse, Response};
 use selfspec_engine::{Engine, Event, Progress, Summary, TokenEvent};
 use serde_json::{Value, json};
 
-use crate::answer::{Head, Kind, finish_word, logprobs_of, timings, tokens_of, usage};
-use crate::calls::{Part, Speech};
+use crate::api::answer::{Head, Kind, finish_word, logprobs_of, timings, tokens_of, usage};
+use crate::api::calls::{Part, Speech};
+use crate::api::events::Events;
+use crate::api::request::Asked;
 use crate::error::ApiError;
-use crate::events::Events;
-use crate::request::Asked;
 
 /// A stream on its way.
 struct Stream {

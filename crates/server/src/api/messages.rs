@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use selfspec_engine::{Message, ToolCall};
+use selfspec_text::{Message, ToolCall};
 use serde_json::{Map, Value};
 
+use crate::api::fields::Fields;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::limits::{MOST_CALLS, MOST_MESSAGES};
+use crate::http::limits::{MOST_CALLS, MOST_MESSAGES};
 
 /// What a prompt is made of.
 pub(crate) struct Conversation {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use selfspec_engine::{EngineCounters, FinishReason, Histogram, Reason, StepKind};
+use selfspec_engine::{EngineCounters, FinishReason, Histogram, StepKind};
+use selfspec_speculate::Reason;
 
-use crate::arm::Arm;
-use crate::exposition::Family;
-use crate::record::LineCounts;
+use crate::observe::arm::Arm;
+use crate::observe::exposition::Family;
+use crate::observe::record::LineCounts;
 
 /// Times to the first token and in the queue, in seconds.
 const WAITS: &[f64] = &[
@@ -267,7 +268,7 @@ mod tests {
     use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
     use super::*;
-    use crate::exposition::{names, table};
+    use crate::observe::exposition::{names, table};
 
     fn root() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -18,20 +18,20 @@ struct File {
 }
 
 const FILES: [File; 6] = [
-    File { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("page/index.html") },
-    File { path: "/page.css", content_type: "text/css; charset=utf-8", text: include_str!("page/page.css") },
-    File { path: "/page.js", content_type: "text/javascript; charset=utf-8", text: include_str!("page/page.js") },
+    File { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("index.html") },
+    File { path: "/page.css", content_type: "text/css; charset=utf-8", text: include_str!("page.css") },
+    File { path: "/page.js", content_type: "text/javascript; charset=utf-8", text: include_str!("page.js") },
     File {
         path: "/page-answer.js",
         content_type: "text/javascript; charset=utf-8",
-        text: include_str!("page/page-answer.js"),
+        text: include_str!("page-answer.js"),
     },
     File {
         path: "/page-client.js",
         content_type: "text/javascript; charset=utf-8",
-        text: include_str!("page/page-client.js"),
+        text: include_str!("page-client.js"),
     },
-    File { path: "/page.svg", content_type: "image/svg+xml", text: include_str!("page/page.svg") },
+    File { path: "/page.svg", content_type: "image/svg+xml", text: include_str!("page.svg") },
 ];
 
 /// Nothing but this server's own files and answers; `require-trusted-types-for` has the browser refuse text that is made into elements.
