@@ -17,7 +17,9 @@ use crate::events::generation::{Canceller, Generation};
 use crate::events::output::Output;
 use crate::events::sink::EventSink;
 use crate::fault::Fault;
-use crate::grammars::compile::{GrammarMask, Grammars};
+use crate::grammars::mask::GrammarMask;
+use crate::grammars::model_compiler::ModelCompiler;
+use crate::grammars::service::{GrammarService, GrammarTicket, Limits};
 use crate::loading::loaded::{Loaded, TextSide};
 use crate::loading::model_info::ModelInfo;
 use crate::observe::counters::{Counters, EngineCounters};
@@ -45,7 +47,7 @@ pub struct Engine {
     kv_type: KvType,
     threads: usize,
     fault: Option<Fault>,
-    grammars: Grammars,
+    grammars: Option<GrammarService>, // none without a tokenizer
     counters: Arc<Counters>,
     requests: AtomicU64,
     entropy: u64,
@@ -103,6 +105,10 @@ impl Engine {
     ) -> Result<Engine, EngineError> {
         let shape = Shape::of(&*backend);
         let target = Target { context: shape.context(), ..Target::of(&*backend) };
+        let grammars = text.tokenizer.as_ref().map(|tokenizer| {
+            let compiler = ModelCompiler::new(tokenizer.clone(), target.vocab, text.eos.clone());
+            GrammarService::new(Arc::new(compiler), Limits::default())
+        });
         let counters = Arc::new(Counters::default());
         let (commands, receiver) = mpsc::channel();
         let worker = Worker::new(backend, rebuild, receiver, options, counters.clone());
@@ -121,7 +127,7 @@ impl Engine {
             kv_type: options.kv_type,
             threads: options.resolved_threads(),
             fault: options.fault,
-            grammars: Grammars::default(),
+            grammars,
             counters,
             requests: AtomicU64::new(0),
             entropy: fresh_entropy(),
@@ -162,9 +168,8 @@ impl Engine {
         if !request.stop.is_empty() && self.text.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer);
         }
-        if request.grammar.is_some() && request.ignore_eos {
-            let why = "a text that must be what a grammar says ends where it is complete";
-            return Err(invalid("ignore_eos", why.to_owned()));
+        if request.grammar.is_some() {
+            check_end(request.ignore_eos)?;
         }
         let prompt = self.encode(&request.prompt)?;
         request.speculation.validate(&self.target).map_err(SpecError::from)?;
@@ -199,13 +204,47 @@ impl Engine {
         Ok(Job { sequence, grant, output, cancelled, deadline: request.deadline, submitted: Instant::now() })
     }
 
-    /// Compiles a grammar for [`Request::grammar`], on a thread of its own and within a bounded time.
+    /// Compiles a grammar for [`Request::grammar`], and waits for it. See [`Engine::request_grammar`].
     ///
     /// # Errors
-    /// There is no tokenizer or no token that ends a text; the grammar cannot be used, or takes too long.
+    /// As [`Engine::request_grammar`], and those that its answer may be.
     pub fn grammar(&self, source: &GrammarSource) -> Result<Grammar, EngineError> {
-        let tokenizer = self.text.tokenizer.as_ref().ok_or(EngineError::NoTokenizer)?;
-        self.grammars.compile(tokenizer, self.target.vocab, &self.text.eos, source)
+        let (answer, receiver) = mpsc::channel();
+        let send = move |result| drop(answer.send(result));
+        let _ticket = self.request_grammar(source.clone(), send)?;
+        receiver.recv().unwrap_or(Err(EngineError::Stopped))
+    }
+
+    /// Asks for the compiled grammar of `source`, for [`Request::grammar`].
+    ///
+    /// `answer` gets the grammar, or [`EngineError::Text`] if the source cannot be used. It is called
+    /// once, on a thread of the engine, or before this returns if the result is cached; it must not
+    /// block. A few grammars compile at a time and the others wait. Equal ones compile once.
+    /// Dropping the ticket cancels the wait.
+    ///
+    /// # Errors
+    /// There is no tokenizer; the source is refused at first sight; or [`EngineError::Busy`] if too many
+    /// requests wait. `answer` is not called then.
+    pub fn request_grammar(
+        &self,
+        source: GrammarSource,
+        answer: impl FnOnce(Result<Grammar, EngineError>) + Send + 'static,
+    ) -> Result<GrammarTicket, EngineError> {
+        self.grammars.as_ref().ok_or(EngineError::NoTokenizer)?.submit(source, Box::new(answer))
+    }
+
+    /// Checks a request as [`Engine::submit`] does, and queues nothing. `grammar`: the source of its
+    /// grammar, which is still to be compiled.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`]; and the source is refused at first sight.
+    pub fn check(&self, request: &Request, grammar: Option<&GrammarSource>) -> Result<(), EngineError> {
+        if let Some(source) = grammar {
+            source.check()?;
+            check_end(request.ignore_eos)?;
+        }
+        let (events, _) = mpsc::channel();
+        self.prepare(request.clone(), Box::new(events)).map(|_| ())
     }
 
     /// The exit head of the model, if it has one.
@@ -349,6 +388,15 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
+}
+
+/// Refuses to go on after the end of a text that a grammar holds.
+fn check_end(ignore_eos: bool) -> Result<(), EngineError> {
+    if !ignore_eos {
+        return Ok(());
+    }
+    let why = "a text that must be what a grammar says ends where it is complete".to_owned();
+    Err(EngineError::InvalidRequest { field: "ignore_eos", why })
 }
 
 /// A number that no one can foresee: the standard library's hash keys come from the system.
