@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use selfspec_engine::{EngineCounters, FinishReason, Histogram, Reason, StepKind};
+use selfspec_engine::{EngineCounters, FinishReason, Histogram, RoundReason, StepKind};
 
 use crate::arm::Arm;
 use crate::exposition::Family;
@@ -237,7 +237,7 @@ fn speculation(engine: &EngineCounters) -> [Family; 5] {
         .each(engine.accepted.iter().enumerate().map(|(place, n)| (place, *n as f64))),
         Family::counter("spec_decode_bypass_total", "Rounds without a draft, by the reason.")
             .by(&["reason"])
-            .each(Reason::NAMES.iter().zip(engine.bypassed).map(|(reason, n)| (reason, n as f64))),
+            .each(RoundReason::LABELS.iter().zip(engine.bypassed).map(|(reason, n)| (reason, n as f64))),
     ]
 }
 

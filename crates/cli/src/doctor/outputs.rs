@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use selfspec_engine::{
-    Engine, EngineError, Event, Generation, Request, RoundTrace, SpecError, SpecStats, SpeculationParams, TokenId,
+    Engine, EngineError, Event, Generation, Request, RoundTrace, SequenceError, SpecStats, SpeculationParams, TokenId,
 };
 use serde_json::json;
 
@@ -132,7 +132,7 @@ pub(crate) fn equality(prompts: &[PromptCase], plain: &[Answer], spec: &[Answer]
     for ((case, plain), spec) in prompts.iter().zip(plain).zip(spec) {
         let line = case.line;
         match &spec.error {
-            Some(EngineError::Spec(SpecError::KvLength { expected, got, .. })) => {
+            Some(EngineError::Spec(SequenceError::KvLength { expected, got, .. })) => {
                 return Check {
                     name: NAME,
                     ..short_rollback(format!(
@@ -288,7 +288,7 @@ fn judge_decay(name: &'static str, first: Part, last: Part, answers: usize) -> C
 
 #[cfg(test)]
 mod tests {
-    use selfspec_engine::Reason;
+    use selfspec_engine::RoundReason;
 
     use super::*;
     use crate::doctor::check::Verdict;
@@ -303,7 +303,7 @@ mod tests {
                 drafted: 4,
                 accepted: gained - 1,
                 gained: *gained,
-                reason: Reason::Always,
+                reason: RoundReason::Always,
             };
             committed += gained;
             trace
@@ -329,7 +329,7 @@ mod tests {
         let mut short = answer(&[1, 2, 3, 4], &[]);
         short.rounds = 3;
         short.error =
-            Some(EngineError::Spec(SpecError::KvLength { seq: selfspec_engine::SeqId(0), expected: 13, got: 14 }));
+            Some(EngineError::Spec(SequenceError::KvLength { seq: selfspec_engine::SeqId(0), expected: 13, got: 14 }));
         let check = equality(&cases[..1], &[plain], &[short]);
         assert_eq!(check.finding.as_ref().map(|f| f.cause), Some("rollback"));
         assert!(check.words.contains("after round 2, at token 4, the cache held 14 positions and not 13"), "{check:?}");
