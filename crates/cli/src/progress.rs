@@ -1,10 +1,12 @@
 //! Progress of downloads and long runs, on standard error and only on a terminal.
 
 use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use selfspec_hub::{Event, Progress};
+use selfspec_lab::{LabNote, StageProgress};
 
 use crate::output::Ui;
 
@@ -88,6 +90,45 @@ impl Steps {
 impl Drop for Steps {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// Shows how far work of the lab is: one bar at a time, and notes.
+pub(crate) struct LabBars {
+    ui: Ui,
+    stage: Mutex<Option<Steps>>,
+}
+
+impl LabBars {
+    pub(crate) fn new(ui: &Ui) -> Self {
+        LabBars { ui: *ui, stage: Mutex::new(None) }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Option<Steps>> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StageProgress for LabBars {
+    fn begin(&self, stage: &str, steps: u64) {
+        *self.stage() = Some(Steps::new(&self.ui, stage, steps));
+    }
+
+    fn step(&self) {
+        if let Some(steps) = &*self.stage() {
+            steps.step();
+        }
+    }
+
+    fn end(&self) {
+        *self.stage() = None;
+    }
+
+    fn note(&self, note: &LabNote) {
+        match note.is_detail() {
+            true => self.ui.detail(&note.to_string()),
+            false => self.ui.note(&note.to_string()),
+        }
     }
 }
 
