@@ -1,6 +1,7 @@
 //! Rules on documents: what may lie in the root, links that lead somewhere, and an architecture page that knows every crate.
 
 use crate::finding::Finding;
+use crate::sources::COMMENT_WIDTH;
 use crate::tree::{File, Tree};
 
 /// The documents of the root. Plans and reports belong to the issue tracker; pages for readers to `docs/`.
@@ -77,6 +78,31 @@ pub(crate) fn links(file: &File, tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Checks that the prose of a Markdown file is no wider than a comment. Tables, code and lines that
+/// one long word makes wide are left alone.
+pub(crate) fn width(file: &File) -> Vec<Finding> {
+    let wide = prose_lines(&file.text).filter(|(_, line)| {
+        let columns = line.chars().count();
+        let longest_word = line.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+        columns > COMMENT_WIDTH && longest_word < COMMENT_WIDTH - 20 && !line.trim_start().starts_with('|')
+    });
+    wide.map(|(number, line)| {
+        let what = format!("{} columns; prose has at most {COMMENT_WIDTH}", line.chars().count());
+        Finding::new(&file.path, number, "prose-width", what)
+    })
+    .collect()
+}
+
+/// The lines of a Markdown text outside fenced code, with their numbers, counted from 1.
+fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        (!fenced && !fence).then_some((index + 1, line))
+    })
 }
 
 /// Path from the root of a link in `file`; `None` when it climbs above the root.
@@ -215,6 +241,15 @@ mod tests {
         ]);
         let found: Vec<String> = root_files(&tree.files).into_iter().map(|f| f.path).collect();
         assert_eq!(found, ["NOTES", "design.md"]);
+    }
+
+    #[test]
+    fn wide_prose_is_found_and_tables_code_and_addresses_are_not() {
+        let file = |text: String| File { path: "a.md".to_owned(), text };
+        let long = "word ".repeat(21);
+        assert_eq!(width(&file(format!("short\n{long}\n"))).len(), 1);
+        assert!(width(&file(format!("| {long} |\n```\n{long}\n```\n"))).is_empty());
+        assert!(width(&file(format!("see [it](https://example.org/{})\n", "a".repeat(90)))).is_empty());
     }
 
     #[test]

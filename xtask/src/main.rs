@@ -7,6 +7,8 @@
 mod documents;
 mod edges;
 mod finding;
+mod modules;
+mod names;
 mod rust_source;
 mod sources;
 mod tree;
@@ -35,8 +37,15 @@ fn tidy() -> Result<ExitCode> {
         }
         if file.path.ends_with(".md") {
             findings.extend(documents::links(file, &tree));
+            findings.extend(documents::width(file));
         }
     }
+    for krate in &tree.crates {
+        findings.extend(modules::circles(krate, &tree.files));
+        findings.extend(names::reexports(krate, &tree.files));
+        findings.extend(sources::crate_length(krate, &tree.files));
+    }
+    findings.extend(names::types(&tree));
     for root in &tree.crate_roots {
         findings.extend(sources::forbids_unsafe(root, tree.owner(&root.path)));
     }

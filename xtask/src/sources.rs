@@ -2,10 +2,19 @@
 
 use crate::finding::Finding;
 use crate::rust_source::{Line, lines, occurrences};
-use crate::tree::File;
+use crate::tree::{Crate, File};
 
-/// A file of this many lines is too long: one noun a file.
-const TOO_LONG: usize = 800;
+/// A file of more lines is too long: one noun a file.
+const LONGEST_FILE: usize = 500;
+
+/// The same in `kernels`, where one instruction set's kernels stand together.
+const LONGEST_KERNEL_FILE: usize = 800;
+
+/// Crates that are to stay thin, and the most lines of their `src`.
+const THIN: &[(&str, usize)] = &[("cli", 5000)];
+
+/// Columns of a line that holds only a comment.
+pub(crate) const COMMENT_WIDTH: usize = 100;
 
 /// The crates that may hold unsafe code. All others forbid it.
 const MAY_BE_UNSAFE: &[&str] = &["kernels", "weights"];
@@ -15,10 +24,15 @@ pub(crate) fn check(file: &File, owner: Option<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = lines(&file.text);
     let length = file.text.lines().count();
-    if length >= TOO_LONG {
-        let what = format!("{length} lines; split the file before it reaches {TOO_LONG}");
+    let longest = if owner == Some("kernels") { LONGEST_KERNEL_FILE } else { LONGEST_FILE };
+    if length > longest {
+        let what = format!("{length} lines; a file has at most {longest}");
         findings.push(Finding::new(&file.path, length, "file-length", what));
     }
+    if file.path.contains("/src/") && !file.text.trim_start().starts_with("//!") {
+        findings.push(Finding::new(&file.path, 1, "module-doc", "the file does not begin with `//!`: say what it is"));
+    }
+    findings.extend(wide_comments(file, &lines));
     let allowed = owner.is_some_and(|name| MAY_BE_UNSAFE.contains(&name));
     let mut scopes = Scopes::default();
     for (index, line) in lines.iter().enumerate() {
@@ -35,6 +49,35 @@ pub(crate) fn check(file: &File, owner: Option<&str>) -> Vec<Finding> {
         scopes.read(&lines, index);
     }
     findings
+}
+
+/// Comments that stand alone on their lines and are wider than they may be; a line of one word (an address) may be.
+fn wide_comments(file: &File, lines: &[Line]) -> Vec<Finding> {
+    let wide = file.text.lines().zip(lines).enumerate().filter(|(_, (text, line))| {
+        line.code.trim().is_empty()
+            && line.comment.starts_with("//")
+            && text.chars().count() > COMMENT_WIDTH
+            && line.comment.split_whitespace().count() > 2
+            && !line.comment.trim_start_matches(['/', '!']).trim_start().starts_with('|')
+    });
+    wide.map(|(index, (text, _))| {
+        let what = format!("{} columns; a comment has at most {COMMENT_WIDTH}", text.chars().count());
+        Finding::new(&file.path, index + 1, "comment-width", what)
+    })
+    .collect()
+}
+
+/// Checks that a crate that is to stay thin does.
+pub(crate) fn crate_length(krate: &Crate, files: &[File]) -> Vec<Finding> {
+    let Some((_, most)) = THIN.iter().find(|(name, _)| *name == krate.name) else { return Vec::new() };
+    let source = format!("{}/src/", krate.folder);
+    let own = files.iter().filter(|f| f.path.starts_with(&source) && f.path.ends_with(".rs"));
+    let length: usize = own.map(|f| f.text.lines().count()).sum();
+    if length <= *most {
+        return Vec::new();
+    }
+    let what = format!("{length} lines in src, at most {most}: what is not arguments or printing belongs to a library");
+    vec![Finding::new(&format!("{}/Cargo.toml", krate.folder), 1, "crate-length", what)]
 }
 
 /// Checks that the root file of a crate that may hold no unsafe code forbids it.
@@ -159,11 +202,13 @@ mod tests {
 
     #[test]
     fn a_long_file_is_found_at_the_limit() {
-        assert!(found(&"//\n".repeat(799), "spec").is_empty());
+        assert!(found(&"//!\n".repeat(500), "speculate").is_empty());
         assert_eq!(
-            found(&"//\n".repeat(800), "spec"),
-            ["a.rs:800: file-length: 800 lines; split the file before it reaches 800"]
+            found(&"//!\n".repeat(501), "speculate"),
+            ["a.rs:501: file-length: 501 lines; a file has at most 500"]
         );
+        assert!(found(&"//!\n".repeat(800), "kernels").is_empty());
+        assert_eq!(found(&"//!\n".repeat(801), "kernels").len(), 1);
     }
 
     #[test]
@@ -201,6 +246,24 @@ mod tests {
     fn an_argument_does_not_reach_past_a_statement_or_a_blank_line() {
         assert_eq!(found("// SAFETY: in bounds.\nunsafe { f() };\nunsafe { g() };\n", "kernels").len(), 1);
         assert_eq!(found("// SAFETY: in bounds.\n\nunsafe { f() };\n", "kernels").len(), 1);
+    }
+
+    #[test]
+    fn a_module_says_what_it_is_and_its_comments_are_narrow() {
+        let file = |text: String| File { path: "crates/a/src/b.rs".to_owned(), text };
+        let rules = |text: String| check(&file(text), Some("a")).iter().map(|f| f.rule).collect::<Vec<_>>();
+        assert_eq!(rules("fn f() {}\n".to_owned()), ["module-doc"]);
+        assert_eq!(rules(format!("//! What it is.\n// {}\n", "word ".repeat(20))), ["comment-width"]);
+        assert!(rules(format!("//! What it is.\n// {}\n", "word ".repeat(19))).is_empty());
+        assert!(rules(format!("//! What it is.\n//! | {} |\n", "cell ".repeat(30))).is_empty(), "a table");
+    }
+
+    #[test]
+    fn a_thin_crate_that_grows_is_found() {
+        let krate = Crate { name: "cli".to_owned(), folder: "crates/cli".to_owned(), edges: Vec::new() };
+        let file = |lines| File { path: "crates/cli/src/a.rs".to_owned(), text: "//\n".repeat(lines) };
+        assert!(crate_length(&krate, &[file(2500), file(2500)]).is_empty());
+        assert_eq!(crate_length(&krate, &[file(2500), file(2501)]).len(), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io;
 
 use selfspec_engine::EngineError;
 use selfspec_hub::HubError;
+use selfspec_lab::prompts::PromptsError;
 
 use crate::args::Command;
 use crate::output::Ui;
@@ -72,7 +73,12 @@ pub(crate) fn report(result: anyhow::Result<()>, command: &Command, ui: &Ui) -> 
     if let Some(hint) = hint(&error, command) {
         ui.hint(&hint);
     }
-    if error.is::<Usage>() { 2 } else { 1 }
+    if error.is::<Usage>() || is_unusable_input(&error) { 2 } else { 1 }
+}
+
+/// Whether the error lies in a file that the user gave: wrong usage, as wrong flags are.
+fn is_unusable_input(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<PromptsError>(), Some(PromptsError::Line { .. } | PromptsError::Empty { .. }))
 }
 
 /// A message and its cause. What the cause repeats is not said twice: all of it, or the path that it begins with.

@@ -19,7 +19,6 @@ mod model;
 mod out_path;
 mod output;
 mod progress;
-mod prompts;
 mod pull;
 mod record_file;
 mod replay;

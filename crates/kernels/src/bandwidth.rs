@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::panel_store::Storage;
+use crate::matmul::Storage;
 use crate::team::Team;
 
 const PASSES: usize = 9;
@@ -49,7 +49,7 @@ fn read(data: &[u8]) -> u64 {
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 
-            use crate::matmul_tile::{AHEAD, FAR_AHEAD, FAR_STEP};
+            use crate::matmul::{AHEAD, FAR_AHEAD, FAR_STEP};
             _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
             if i.is_multiple_of(FAR_STEP / 64) {
                 _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(FAR_AHEAD).cast());

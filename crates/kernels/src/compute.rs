@@ -2,7 +2,7 @@
 
 use crate::activations::{Activations, Fill};
 use crate::format::Inputs;
-use crate::isa::Isa;
+use crate::simd::Isa;
 use crate::team::Team;
 
 /// An instruction set and a worker team: the entry to the kernels.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::panel::PanelMatrix;
+use crate::matmul::PanelMatrix;
 
 /// What a matrix wants its input as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

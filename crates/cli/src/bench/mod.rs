@@ -5,18 +5,18 @@ pub(crate) mod report;
 mod serve;
 pub(crate) mod speculation;
 
-use selfspec_engine::{
-    DraftPath, DrafterChoice, Engine, LayerPlan, MeasureOptions, Measurements, Prompt, Readout, Request,
-    SpeculationParams,
-};
+use selfspec_engine::{DraftPath, DrafterChoice, Engine, LayerPlan, Prompt, Readout, Request, SpeculationParams};
+use selfspec_lab::measure::{MeasureOptions, Measurements};
 
 use crate::args::{BenchArgs, BenchCommand, BenchKind, Format};
+use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::Steps;
-use crate::request::{Style, exit_plan};
-use crate::stats::tokens_per_second;
-use crate::{model, prompts};
+use crate::request::exit_plan;
 use report::Report;
+use selfspec_lab::prompts;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::statistics::{median, tokens_per_second};
 use speculation::{Contender, Result as SpeculationResult};
 
 /// Prompt tokens before a measurement of plain decoding.
@@ -56,7 +56,7 @@ fn run_all(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let drafts = draft_steps(&engine, &exits);
     let measured = measure(&engine, args, &drafts, ui)?;
     let plain_tok_s = plain_speed(&engine, args.repetitions, ui)?;
-    let style = Style::of(args.raw, engine.info());
+    let style = PromptStyle::of(args.raw, engine.info());
     let speculation = match args.no_speculation {
         true => Vec::new(),
         false => {
@@ -127,7 +127,7 @@ fn measure(engine: &Engine, args: &BenchArgs, drafts: &[DraftStep], ui: &Ui) -> 
             profile: args.profile,
             ..MeasureOptions::default()
         };
-        measured.push(engine.measure(&options)?);
+        measured.push(selfspec_lab::measure::measure(engine, &options)?);
         steps.step();
     }
     Ok(measured)
@@ -147,7 +147,7 @@ fn plain_speed(engine: &Engine, repetitions: usize, ui: &Ui) -> anyhow::Result<f
         speeds.push(tokens_per_second(&engine.submit(request)?.wait()?));
         steps.step();
     }
-    Ok(speculation::median(&mut speeds))
+    Ok(median(&mut speeds))
 }
 
 /// The ways of drafting that are compared: layer skip at the first exit in the deeper half, the exit head if there is one,

@@ -10,13 +10,14 @@ use selfspec_engine::{
 use serde::Serialize;
 
 use super::report::table;
-use super::speculation::median;
 use crate::args::{RecordArgs, RecordFormat};
 use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::Steps;
-use crate::prompts::{self, Case};
-use crate::request::{Style, exit_plan};
+use crate::request::exit_plan;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::prompts::{self, PromptCase};
+use selfspec_lab::statistics::median;
 
 /// Share of the layers below the exit, where none is named and the model has no exit head.
 const DEPTH: f64 = 0.55;
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &RecordArgs, ui: &Ui) -> anyhow::Result<()> {
             (DrafterChoice::LayerSkip(plan), format!("layers 0..{exit}"))
         }
     };
-    let style = Style::of(args.raw, engine.info());
+    let style = PromptStyle::of(args.raw, engine.info());
     let lengths: Vec<Option<usize>> = std::iter::once(None).chain(args.draft_lens.iter().copied().map(Some)).collect();
     let steps = Steps::new(ui, "measuring", (args.repetitions * lengths.len() * (prompts.len() + 1)) as u64);
     let mut samples: Vec<Samples> = lengths.iter().map(|_| Samples::default()).collect();
@@ -94,7 +95,13 @@ pub(crate) fn run(args: &RecordArgs, ui: &Ui) -> anyhow::Result<()> {
     }
 }
 
-fn request(args: &RecordArgs, case: &Case, style: Style, drafter: &DrafterChoice, length: Option<usize>) -> Request {
+fn request(
+    args: &RecordArgs,
+    case: &PromptCase,
+    style: PromptStyle,
+    drafter: &DrafterChoice,
+    length: Option<usize>,
+) -> Request {
     let mut request = Request::new(case.prompt(style));
     request.max_tokens = Some(args.max_tokens);
     request.sampling = SamplingParams { temperature: args.temp, ..SamplingParams::default() };

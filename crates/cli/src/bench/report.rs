@@ -1,6 +1,7 @@
 //! What `bench` prints: tables, JSON, CSV.
 
-use selfspec_engine::{DraftLen, Engine, KvType, Measurements, Part, PartSeconds, Readout};
+use selfspec_engine::{DraftLen, Engine, KvType, Part, PartSeconds, Readout};
+use selfspec_lab::measure::Measurements;
 use serde_json::{Map, Value, json};
 
 use super::{DraftStep, SpeculationResult};

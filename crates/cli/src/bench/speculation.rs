@@ -7,9 +7,9 @@ use selfspec_engine::{Engine, Request, SpeculationParams, Summary};
 use crate::args::BenchArgs;
 use crate::output::Ui;
 use crate::progress::Steps;
-use crate::prompts::Case;
-use crate::request::Style;
-use crate::stats::tokens_per_second;
+use selfspec_lab::prompts::PromptCase;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::statistics::{median, tokens_per_second};
 
 /// A way of drafting to measure.
 #[derive(Debug, Clone)]
@@ -45,8 +45,8 @@ struct Samples {
 
 pub(crate) fn run(
     engine: &Engine,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     contenders: &[Contender],
     args: &BenchArgs,
     ui: &Ui,
@@ -93,26 +93,4 @@ pub(crate) fn run(
         rounds: s.rounds,
     });
     Ok(results.collect())
-}
-
-/// The median; 0 of nothing.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&mut []), 0.0);
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0]), 2.5);
-    }
 }

@@ -17,10 +17,10 @@ use crate::failure::Told;
 use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::Steps;
-use crate::prompts::{self, COPYING};
-use crate::request::Style;
 use report::{MismatchJson, VerifyJson, accepted_lengths};
 use runner::{Runner, Task};
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::prompts::{self, COPYING};
 use setting::{Axes, Drafter, Mode, Setting};
 
 /// The longest draft that is verified.
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &VerifyArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), args.limit)?;
     let threads = plain_threads(&args.threads);
     let loaded = model::load(&args.model.model, Some(threads), &args.heads, ui)?;
-    let style = Style::of(args.raw, loaded.info());
+    let style = PromptStyle::of(args.raw, loaded.info());
     let isas = if args.isa.is_empty() { vec![Isa::detect()?] } else { unique(&args.isa) };
     let axes = Axes {
         drafters: Drafter::all(

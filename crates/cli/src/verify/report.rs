@@ -7,7 +7,7 @@ use super::runner::{Mismatch, Runner};
 use super::setting::Setting;
 use crate::args::VerifyArgs;
 use crate::output::{self, table};
-use crate::prompts::Case;
+use selfspec_lab::prompts::PromptCase;
 
 /// The object of `verify --json`. Its keys are an interface that others rely on.
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ pub(crate) struct MismatchJson {
 }
 
 impl MismatchJson {
-    pub(crate) fn new(mismatch: &Mismatch, prompts: &[Case], args: &VerifyArgs) -> Self {
+    pub(crate) fn new(mismatch: &Mismatch, prompts: &[PromptCase], args: &VerifyArgs) -> Self {
         let task = &mismatch.task;
         let case = &prompts[task.prompt];
         let flags = task.setting.flags(task.mode);
@@ -149,9 +149,9 @@ mod tests {
 
     use super::*;
     use crate::args::{Cli, Command};
-    use crate::prompts;
     use crate::verify::runner::Task;
     use crate::verify::setting::{Drafter, Mode};
+    use selfspec_lab::prompts;
 
     #[test]
     fn a_mismatch_says_where_what_and_how_to_see_it() {

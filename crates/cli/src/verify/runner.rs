@@ -10,8 +10,8 @@ use selfspec_engine::{
 
 use super::setting::{Drafter, Mode, Setting};
 use crate::progress::Steps;
-use crate::prompts::Case;
-use crate::request::Style;
+use selfspec_lab::prompts::PromptCase;
+use selfspec_lab::prompts::PromptStyle;
 
 /// Prompts that are run together.
 pub(crate) const GROUP: usize = 4;
@@ -59,8 +59,8 @@ pub(crate) struct Tally {
 /// All comparisons so far.
 pub(crate) struct Runner {
     loaded: Arc<Loaded>,
-    prompts: Vec<Case>,
-    style: Style,
+    prompts: Vec<PromptCase>,
+    style: PromptStyle,
     max_tokens: usize,
     plain: HashMap<(usize, Mode, Isa), Output>,
     /// Threads of plain decoding.
@@ -74,8 +74,8 @@ pub(crate) struct Runner {
 impl Runner {
     pub(crate) fn new(
         loaded: Arc<Loaded>,
-        prompts: Vec<Case>,
-        style: Style,
+        prompts: Vec<PromptCase>,
+        style: PromptStyle,
         max_tokens: usize,
         threads: usize,
         kv_type: KvType,
@@ -94,12 +94,12 @@ impl Runner {
         }
     }
 
-    pub(crate) fn prompts(&self) -> &[Case] {
+    pub(crate) fn prompts(&self) -> &[PromptCase] {
         &self.prompts
     }
 
     /// Adds prompts; gives their indices.
-    pub(crate) fn add_prompts(&mut self, prompts: Vec<Case>) -> std::ops::Range<usize> {
+    pub(crate) fn add_prompts(&mut self, prompts: Vec<PromptCase>) -> std::ops::Range<usize> {
         let start = self.prompts.len();
         self.prompts.extend(prompts);
         start..self.prompts.len()
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::args::{Color, Global};
     use crate::output::Ui;
-    use crate::prompts;
+    use selfspec_lab::prompts;
 
     #[test]
     fn a_token_that_differs_is_found_and_counted() {
@@ -260,7 +260,7 @@ mod tests {
         let path = dir.path().join("tiny.gguf");
         TinyModel::new(Family::Llama).gguf().write(&path);
         let loaded = Loaded::open(&path, Some(1)).expect("a model");
-        let mut runner = Runner::new(loaded, prompts::built_in(), Style::Plain, 12, 1, KvType::F16);
+        let mut runner = Runner::new(loaded, prompts::built_in(), PromptStyle::Plain, 12, 1, KvType::F16);
         let setting = |together| Setting {
             drafter: Drafter::Exit(2),
             draft_len: 3,

@@ -20,8 +20,8 @@ use selfspec_engine::{
 use super::setting::Drafter;
 use crate::output::Ui;
 use crate::progress::Steps;
-use crate::prompts::Case;
-use crate::request::Style;
+use selfspec_lab::prompts::PromptCase;
+use selfspec_lab::prompts::PromptStyle;
 
 /// Prompts whose continuations are sampled.
 const PROMPTS: usize = 3;
@@ -111,8 +111,8 @@ impl Outcome {
 /// Runs the trials.
 pub(crate) fn test(
     loaded: &Arc<Loaded>,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     threads: usize,
     kv_type: KvType,
     ui: &Ui,
@@ -130,7 +130,7 @@ pub(crate) fn test(
         return Ok(outcome);
     }
     let stride = prompts.len().div_ceil(PROMPTS).max(1);
-    let chosen: Vec<&Case> = prompts.iter().step_by(stride).collect();
+    let chosen: Vec<&PromptCase> = prompts.iter().step_by(stride).collect();
     let steps = Steps::new(ui, "testing distributions", chosen.len() as u64);
     for (i, case) in chosen.into_iter().enumerate() {
         let tokens = engine.encode(&case.prompt(style))?;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::answer::Answer;
 use super::load::{Outcome, Run};
-use crate::bench::speculation::median;
+use selfspec_lab::statistics::median;
 
 /// A kind of figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,13 +22,13 @@ use crate::args::{BenchServeArgs, Endpoint, ServedSpeculation};
 use crate::failure::{Told, hinted, usage};
 use crate::output::{self, Ui};
 use crate::progress::Steps;
-use crate::prompts::{self, Case};
-use crate::request::Style;
 use crate::{out_path, output::shown};
 use client::Client;
 use failure::Failure;
 use load::{Run, Traffic};
 use report::Setting;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::prompts::{self, PromptCase};
 
 pub(crate) fn run(args: &BenchServeArgs, ui: &Ui) -> anyhow::Result<()> {
     let traffic = &args.traffic;
@@ -97,7 +97,7 @@ fn warm_up(
     client: &Client,
     args: &BenchServeArgs,
     model: &str,
-    prompts: &[Case],
+    prompts: &[PromptCase],
     requests: usize,
     steps: &Steps,
 ) -> anyhow::Result<()> {
@@ -114,11 +114,11 @@ fn warm_up(
 fn bodies(
     args: &BenchServeArgs,
     model: &str,
-    prompts: &[Case],
+    prompts: &[PromptCase],
     max_tokens: usize,
     speculation: Option<ServedSpeculation>,
 ) -> Vec<Vec<u8>> {
-    let body = |case: &Case| {
+    let body = |case: &PromptCase| {
         let mut body = json!({ "model": model });
         match args.target.endpoint {
             Endpoint::Chat => {
@@ -126,7 +126,9 @@ fn bodies(
                 body["messages"] = case.messages().into_iter().map(message).collect::<Vec<Value>>().into();
             }
             Endpoint::Completions => {
-                let Prompt::Text(text) = case.prompt(Style::Plain) else { unreachable!("a plain prompt is a text") };
+                let Prompt::Text(text) = case.prompt(PromptStyle::Plain) else {
+                    unreachable!("a plain prompt is a text")
+                };
                 body["prompt"] = text.into();
             }
         }

@@ -1,0 +1,10 @@
+//! The input of matrix products: rows as floats and as 8-bit blocks.
+
+mod blocks;
+mod quantize;
+mod rows;
+
+pub(crate) use blocks::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
+pub(crate) use quantize::largest_magnitude;
+pub use rows::Activations;
+pub(crate) use rows::Fill;

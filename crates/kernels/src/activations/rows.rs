@@ -1,0 +1,383 @@
+//! The input of matrix products: rows of floats and, for quantised weights, the same rows as 8-bit blocks.
+//!
+//! A block is 32 values of one row with a scale (see `quantize.rs`). The sums that quantised weights need for their offsets are kept
+//! with it. A block's bits depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an
+//! infinity gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
+//!
+//! Rows that meet a panel together, a tile, lie together: their first blocks, then their second blocks, and so on. So a kernel finds the
+//! blocks of all its rows at constant distances from one pointer.
+
+use std::cell::RefCell;
+
+use crate::activations::blocks::{BLOCK, BlockPtrs};
+use crate::activations::quantize::quantize_blocks;
+use crate::format::Inputs;
+use crate::matmul::PanelMatrix;
+use crate::matmul::tile_rows;
+use crate::simd::Isa;
+use crate::team::{SendPtr, Team};
+
+/// Rows as floats, as 8-bit blocks, or as both. Reused from step to step: it grows and never shrinks.
+#[derive(Debug)]
+pub struct Activations {
+    rows: usize,
+    k: usize,
+    inputs: Inputs,
+    tile: usize,             // rows of a tile
+    f32s: Vec<f32>,          // (row, k)
+    q: Vec<i8>,              // (tile, block, row of the tile, 32), zeros beyond k
+    scale: Vec<f32>,         // (tile, block, row)
+    sum: Vec<f32>,           // (tile, block, row): scale * sum of q
+    half_sum: Vec<[f32; 2]>, // (tile, block, row, half): scale * sum of q
+    neg_sum: Vec<[i32; 2]>,  // (tile, block, row, scaling): minus the sum of q, shifted by NEG_SUM
+    neg_half: Vec<[i32; 2]>, // (tile, block, row, half): minus the sum of q, shifted by NEG_HALF
+}
+
+/// The order of the 8-bit blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Order {
+    rows: usize,
+    blocks: usize,
+    tile: usize, // rows of a tile; the last one may have fewer
+}
+
+impl Order {
+    /// First row of the tile of `row`, and the tile's rows.
+    fn tile_of(self, row: usize) -> (usize, usize) {
+        let first = row / self.tile * self.tile;
+        (first, self.tile.min(self.rows - first))
+    }
+
+    /// Where block `b` of `row` stands.
+    fn place(self, row: usize, b: usize) -> usize {
+        let (first, count) = self.tile_of(row);
+        first * self.blocks + b * count + (row - first)
+    }
+}
+
+/// The shape of [`Activations::fill`].
+pub(crate) struct Fill {
+    /// Rows.
+    pub(crate) rows: usize,
+    /// Values in a row.
+    pub(crate) k: usize,
+    /// The representations that are wanted.
+    pub(crate) inputs: Inputs,
+    /// Values that are worth a part of their own on the team.
+    pub(crate) grain: usize,
+}
+
+thread_local! {
+    /// Where rows are made that nobody wants as floats.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+fn grow<T: Copy + Default>(v: &mut Vec<T>, len: usize) {
+    if v.len() < len {
+        v.resize(len, T::default());
+    }
+}
+
+impl Default for Activations {
+    fn default() -> Self {
+        Activations::new()
+    }
+}
+
+impl Activations {
+    /// No rows.
+    pub fn new() -> Self {
+        Activations {
+            rows: 0,
+            k: 0,
+            inputs: Inputs::BOTH,
+            tile: 1,
+            f32s: Vec::new(),
+            q: Vec::new(),
+            scale: Vec::new(),
+            sum: Vec::new(),
+            half_sum: Vec::new(),
+            neg_sum: Vec::new(),
+            neg_half: Vec::new(),
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The representations that are there.
+    pub fn inputs(&self) -> Inputs {
+        self.inputs
+    }
+
+    /// The rows as floats. Shape: (row, k); empty if they are not there as such.
+    pub fn f32_rows(&self) -> &[f32] {
+        if self.inputs.f32 { &self.f32s[..self.rows * self.k] } else { &[] }
+    }
+
+    /// # Panics
+    /// If these rows are no input of `w` on this instruction set.
+    pub(crate) fn check(&self, isa: Isa, w: &PanelMatrix) {
+        assert_eq!(w.k(), self.k, "the matrix and its input differ in k");
+        assert_eq!(self.tile, tile_rows(isa), "the rows lie in tiles of {isa}");
+        assert!(self.inputs.has(w.wants()), "{w:?} wants {:?} rows", w.wants());
+    }
+
+    /// The first block of the first tile, to be read.
+    pub(crate) fn block_ptrs(&self) -> BlockPtrs {
+        BlockPtrs {
+            q: self.q.as_ptr().cast_mut(),
+            scale: self.scale.as_ptr().cast_mut(),
+            sum: self.sum.as_ptr().cast_mut(),
+            half_sum: self.half_sum.as_ptr().cast_mut(),
+            neg_sum: self.neg_sum.as_ptr().cast_mut(),
+            neg_half: self.neg_half.as_ptr().cast_mut(),
+        }
+    }
+
+    /// Makes room for `rows` rows of `k` values, and gives what writes them. The contents are old values until then.
+    pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: Inputs) -> Writer {
+        (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, tile_rows(isa));
+        if inputs.f32 {
+            grow(&mut self.f32s, rows * k);
+        }
+        let blocks = k.div_ceil(BLOCK);
+        if inputs.int8 {
+            grow(&mut self.q, rows * blocks * BLOCK);
+            grow(&mut self.scale, rows * blocks);
+            grow(&mut self.sum, rows * blocks);
+            grow(&mut self.half_sum, rows * blocks);
+            grow(&mut self.neg_sum, rows * blocks);
+            grow(&mut self.neg_half, rows * blocks);
+        }
+        Writer {
+            isa,
+            k,
+            order: Order { rows, blocks, tile: self.tile },
+            inputs,
+            f32s: SendPtr(self.f32s.as_mut_ptr()),
+            first: BlockPtrs {
+                q: self.q.as_mut_ptr(),
+                scale: self.scale.as_mut_ptr(),
+                sum: self.sum.as_mut_ptr(),
+                half_sum: self.half_sum.as_mut_ptr(),
+                neg_sum: self.neg_sum.as_mut_ptr(),
+                neg_half: self.neg_half.as_mut_ptr(),
+            },
+        }
+    }
+
+    /// Replaces the contents: calls `f(row, out)` to write each row, then quantises it while it is in cache. Calls are spread over the
+    /// team; `out` holds any values when `f` is called, which must not fill activations itself.
+    ///
+    /// # Panics
+    /// If `f` panics.
+    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, &mut [f32]) + Sync) {
+        let Fill { rows, k, inputs, grain } = shape;
+        let writer = self.prepare(isa, rows, k, inputs);
+        if rows == 0 || k == 0 {
+            return;
+        }
+        // Whole tiles, as the blocks of a tile's rows share cache lines: two threads would take them from each other.
+        let per_part = grain.div_ceil(k).next_multiple_of(self.tile);
+        team.run(rows.div_ceil(per_part), &|part| {
+            for row in part * per_part..rows.min((part + 1) * per_part) {
+                // SAFETY: row < rows, every row is in one part, and `self` is borrowed until all parts have returned.
+                unsafe {
+                    if inputs.f32 {
+                        let out = writer.values(row, 0, k);
+                        f(row, out);
+                        writer.quantize(row, out);
+                    } else {
+                        SCRATCH.with_borrow_mut(|out| {
+                            grow(out, k);
+                            f(row, &mut out[..k]);
+                            writer.quantize(row, &out[..k]);
+                        });
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Writes [`Activations`] from several threads, each its own ranges of values.
+pub(crate) struct Writer {
+    isa: Isa,
+    k: usize,
+    order: Order,
+    inputs: Inputs,
+    f32s: SendPtr<f32>,
+    first: BlockPtrs, // the first row's first block
+}
+
+// SAFETY: the pointers alone do nothing; each method's caller says which range is its own.
+unsafe impl Sync for Writer {}
+
+impl Writer {
+    /// The floats `from..from + len` of `row`, to be written; only where there are floats.
+    ///
+    /// # Safety
+    /// The activations must be borrowed for as long as the writer is used, `row` be one of their rows and `from + len <= k`;
+    /// nobody else may use the range as long as the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn values(&self, row: usize, from: usize, len: usize) -> &mut [f32] {
+        // SAFETY: the range lies in the row; the rest is the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.f32s.get().add(row * self.k + from), len) }
+    }
+
+    /// Where block `b` of `row` goes.
+    fn block(&self, row: usize, b: usize) -> BlockPtrs {
+        self.first.skip(self.order.place(row, b))
+    }
+
+    /// Writes the 8-bit blocks of a whole row, if the activations have blocks. The last one is padded with zeros if need be.
+    ///
+    /// # Safety
+    /// As [`Writer::values`], for all of the row.
+    unsafe fn quantize(&self, row: usize, values: &[f32]) {
+        if !self.inputs.int8 {
+            return;
+        }
+        let (whole, rest) = values.as_chunks::<BLOCK>();
+        let out = self.block(row, 0);
+        let (_, step) = self.order.tile_of(row);
+        // SAFETY: the blocks are the row's own, and end with its last one.
+        unsafe {
+            quantize_blocks(self.isa, whole.as_flattened().as_ptr(), whole.len(), out, step);
+            if !rest.is_empty() {
+                let mut padded = [0f32; BLOCK];
+                padded[..rest.len()].copy_from_slice(rest);
+                quantize_blocks(self.isa, padded.as_ptr(), 1, out.skip(whole.len() * step), step);
+            }
+        }
+    }
+
+    /// Writes one block of each of a few rows, `first_row` and on: values and 8-bit block. `values`: (row, 32), of which `len`
+    /// are written; `len` is 32, or less at the end of a row.
+    ///
+    /// # Safety
+    /// As [`Writer::values`] for each of the rows; `from` must be a multiple of 32.
+    pub(crate) unsafe fn put_column(&self, first_row: usize, from: usize, len: usize, values: &[[f32; BLOCK]]) {
+        if self.inputs.f32 {
+            for (r, values) in values.iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe { self.values(first_row + r, from, len) }.copy_from_slice(&values[..len]);
+            }
+        }
+        if self.inputs.int8 {
+            let mut done = 0;
+            while done < values.len() {
+                let row = first_row + done;
+                let (tile, rows) = self.order.tile_of(row);
+                let count = (tile + rows - row).min(values.len() - done);
+                // SAFETY: block `from / 32` of each row belongs to the caller's range, and those of a tile's rows lie side by side.
+                unsafe {
+                    quantize_blocks(
+                        self.isa,
+                        values[done..].as_flattened().as_ptr(),
+                        count,
+                        self.block(row, from / BLOCK),
+                        1,
+                    )
+                };
+                done += count;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that is kept of a row's blocks, as bits.
+    fn quantised(isa: Isa, src: &[f32]) -> (Vec<i8>, Vec<[u32; 8]>) {
+        let team = Team::new(1);
+        let mut x = Activations::new();
+        let k = src.len();
+        x.fill(&team, isa, Fill { rows: 1, k, inputs: Inputs::BOTH, grain: 1 }, |_, out| out.copy_from_slice(src));
+        let blocks = (0..k.div_ceil(BLOCK)).map(|b| {
+            let [n0, n1] = x.neg_half[b].map(|n| n as u32);
+            let [s0, s1] = x.neg_sum[b].map(|n| n as u32);
+            let [h0, h1] = x.half_sum[b].map(f32::to_bits);
+            [x.scale[b].to_bits(), x.sum[b].to_bits(), s0, s1, n0, n1, h0, h1]
+        });
+        let blocks = blocks.collect();
+        (x.q, blocks)
+    }
+
+    fn noise(len: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed | 1;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state as f32 / u32::MAX as f32 - 0.5
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn sets_quantise_alike() {
+        for seed in 0..300 {
+            let size = 10f32.powi(seed as i32 % 80 - 42);
+            let mut src: Vec<f32> = noise(32 + seed as usize, seed).iter().map(|x| x * size).collect();
+            match seed % 10 {
+                7 => src[seed as usize / 2] = f32::NAN,
+                8 => src[seed as usize / 2] = f32::NEG_INFINITY,
+                9 => src[..32].copy_from_slice(&std::array::from_fn::<f32, 32, _>(|i| i as f32 * 0.5 + 111.5)), // ties
+                _ => (),
+            }
+            let expected = quantised(Isa::Scalar, &src);
+            for isa in Isa::available() {
+                assert!(quantised(isa, &src) == expected, "{isa} differs, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_within_half_a_step_and_sums_are_theirs() {
+        let src = noise(3 * 32 + 7, 5);
+        let (q, blocks) = quantised(Isa::Scalar, &src);
+        assert_eq!((q.len(), blocks.len()), (4 * 32, 4));
+        for (b, [scale, sum, s0, s1, n0, n1, h0, h1]) in blocks.iter().enumerate() {
+            let scale = f32::from_bits(*scale);
+            let q = &q[b * 32..][..32];
+            for (i, q) in q.iter().enumerate() {
+                let x = src.get(b * 32 + i).copied().unwrap_or(0.0);
+                assert!((f32::from(*q) * scale - x).abs() <= scale * 0.5001, "value {i} of block {b}");
+            }
+            let sums = [0, 1].map(|h| q[16 * h..][..16].iter().map(|q| i32::from(*q)).sum::<i32>());
+            assert_eq!([*s0 as i32, *s1 as i32], [-8 * (sums[0] + sums[1]), -128 * (sums[0] + sums[1])]);
+            assert_eq!([*n0 as i32, *n1 as i32], [-32 * sums[0], -32 * sums[1]]);
+            assert_eq!(f32::from_bits(*sum), scale * (sums[0] + sums[1]) as f32);
+            assert_eq!([*h0, *h1].map(f32::from_bits), sums.map(|s| scale * s as f32));
+        }
+    }
+
+    #[test]
+    fn threads_and_parts_do_not_show() {
+        let (rows, k) = (21, 200);
+        let src = noise(rows * k, 3);
+        let mut whole = Activations::new();
+        let fill = |x: &mut Activations, threads, grain| {
+            let shape = Fill { rows, k, inputs: Inputs::BOTH, grain };
+            x.fill(&Team::new(threads), Isa::Scalar, shape, |row, out| out.copy_from_slice(&src[row * k..][..k]));
+        };
+        fill(&mut whole, 1, 1 << 20);
+        for (threads, grain) in [(2, 1), (3, 1000), (3, 1)] {
+            let mut x = Activations::new();
+            fill(&mut x, threads, grain);
+            assert_eq!(x.f32_rows(), whole.f32_rows());
+            assert_eq!((&x.q, &x.scale, &x.sum, &x.neg_half), (&whole.q, &whole.scale, &whole.sum, &whole.neg_half));
+        }
+    }
+}

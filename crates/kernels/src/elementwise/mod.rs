@@ -1,0 +1,9 @@
+//! Operations on each row alone: norms, rotary embedding, gated activations.
+
+mod gated;
+mod norm;
+mod rope;
+
+pub use gated::GateAct;
+pub use norm::rms_norm;
+pub use rope::{RopeRows, RopeStyle};

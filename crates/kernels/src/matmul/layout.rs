@@ -1,0 +1,504 @@
+//! How weights lie in a panel, and how a block meets its activations.
+//!
+//! A panel holds 16 output rows. Along k it is cut into blocks of 32; a block is unpacked to 8 vectors of 64 bytes, in which
+//! byte `4 * lane + t` of vector `j` is the value of row `lane` at k = `4 * j + t`. All values are stored without sign; a
+//! format's offset (8 for Q4_0, 128 for Q8_0, ...) or its minimum is put in by way of the activations' sums.
+//!
+//! | part | bytes | holds |
+//! |---|---|---|
+//! | nibbles | 256 | vector 2j in the low halves of bytes 64j.., vector 2j + 1 in the high halves |
+//! | pairs | 128 | vector 4i + f in bits 2f, 2f + 1 of bytes 64i.. |
+//! | bits | 64 | vector j in bit j |
+//! | bytes | 512 | vector j in bytes 64j.. |
+//! | scales | 32 or 16 | one f16, or one 6-bit or 8-bit integer, a row |
+//!
+//! K-quants come in groups of 8 blocks that share f16 scales at the head of the group.
+
+use crate::simd::Simd;
+
+/// Output rows in a panel.
+pub(crate) const PANEL: usize = 16;
+
+const F16S: usize = 2 * PANEL; // bytes of a row of f16 scales
+const NIBBLES: usize = 256;
+const PAIRS: usize = 128;
+const BITS: usize = 64;
+
+/// How unpacked integers, scales and activations make a product. `s` is the activations' scale, `S` the sum of `q`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// `c0 * s * (sum(u q) - (1 << shift) * S)`
+    Offset(u32),
+    /// `c0 * s * sum(u q) + c1 * s * S`
+    Minimum,
+    /// `s * (c0 * (sum(u q) - (1 << shift) * S) + c1 * (...))`, of the first and second 16 values
+    HalvesOffset(u32),
+    /// `s * (c0 * sum(u q) + c1 * (...)) + c2 * s * S + c3 * (...)`, of the first and second 16 values
+    HalvesMinimum,
+}
+
+/// The layout of an integer format.
+pub(crate) trait Layout {
+    /// Blocks that share a head: 1 or 8.
+    const GROUP: usize;
+    /// Bytes of the head.
+    const HEAD: usize;
+    /// Bytes of a block.
+    const BLOCK: usize;
+    /// Bits of a stored value.
+    const BITS: u32;
+    const SHAPE: Shape;
+
+    /// The head's scales for the lanes from `lane` on.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `at` points to a group, and `lane + S::LANES <= 16`.
+    unsafe fn head<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+        let _ = (at, lane);
+        // SAFETY: the caller holds to the contract of `Simd`.
+        unsafe { [S::zero(); 2] }
+    }
+
+    /// The 8 vectors of the block at `at`, for the lanes from `lane` on.
+    ///
+    /// # Safety
+    /// As [`Layout::head`]; `at` points to a block.
+    unsafe fn unpack<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8];
+
+    /// The block's coefficients `c0..c3` (see [`Shape`]); those that the shape lacks are zero.
+    ///
+    /// # Safety
+    /// As [`Layout::unpack`].
+    unsafe fn scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4];
+}
+
+/// The layout of a float format: for every k, 16 values.
+pub(crate) trait FloatLayout {
+    /// Bytes of a value.
+    const BYTES: usize;
+
+    /// Values of `S::LANES` rows.
+    ///
+    /// # Safety
+    /// As [`Simd`]; `at` points to that many values.
+    unsafe fn load<S: Simd>(at: *const u8) -> S::F;
+}
+
+/// # Safety
+/// As [`Layout::unpack`]; `at` points to 256 bytes of nibbles.
+#[inline(always)]
+unsafe fn nibbles<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+    // SAFETY: the four reads lie within the 256 bytes, as lane + LANES <= 16; the rest is the caller's.
+    unsafe {
+        let a = S::bytes(at.add(4 * lane));
+        let b = S::bytes(at.add(64 + 4 * lane));
+        let c = S::bytes(at.add(128 + 4 * lane));
+        let d = S::bytes(at.add(192 + 4 * lane));
+        [
+            S::shr_and(a, 0, 15),
+            S::shr_and(a, 4, 15),
+            S::shr_and(b, 0, 15),
+            S::shr_and(b, 4, 15),
+            S::shr_and(c, 0, 15),
+            S::shr_and(c, 4, 15),
+            S::shr_and(d, 0, 15),
+            S::shr_and(d, 4, 15),
+        ]
+    }
+}
+
+/// The bits of `mask` after moving bit `from` of every byte to bit `to`.
+///
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn field<S: Simd>(z: S::B, from: u32, to: u32, mask: u8) -> S::B {
+    // SAFETY: the caller's.
+    unsafe { if to >= from { S::shl_and(z, to - from, mask) } else { S::shr_and(z, from - to, mask) } }
+}
+
+/// Two bits a value, moved up by `up` (0 or 4).
+///
+/// # Safety
+/// As [`Layout::unpack`]; `at` points to 128 bytes of pairs.
+#[inline(always)]
+unsafe fn pairs<S: Simd>(at: *const u8, lane: usize, up: u32) -> [S::B; 8] {
+    // SAFETY: both reads lie within the 128 bytes, as lane + LANES <= 16; the rest is the caller's.
+    unsafe {
+        let a = S::bytes(at.add(4 * lane));
+        let b = S::bytes(at.add(64 + 4 * lane));
+        let mask = 3 << up;
+        [
+            field::<S>(a, 0, up, mask),
+            field::<S>(a, 2, up, mask),
+            field::<S>(a, 4, up, mask),
+            field::<S>(a, 6, up, mask),
+            field::<S>(b, 0, up, mask),
+            field::<S>(b, 2, up, mask),
+            field::<S>(b, 4, up, mask),
+            field::<S>(b, 6, up, mask),
+        ]
+    }
+}
+
+/// One bit a value, moved up by `up` (2 or 4).
+///
+/// # Safety
+/// As [`Layout::unpack`]; `at` points to 64 bytes of bits.
+#[inline(always)]
+unsafe fn bits<S: Simd>(at: *const u8, lane: usize, up: u32) -> [S::B; 8] {
+    // SAFETY: the read lies within the 64 bytes, as lane + LANES <= 16; the rest is the caller's.
+    unsafe {
+        let z = S::bytes(at.add(4 * lane));
+        let mask = 1 << up;
+        [
+            field::<S>(z, 0, up, mask),
+            field::<S>(z, 1, up, mask),
+            field::<S>(z, 2, up, mask),
+            field::<S>(z, 3, up, mask),
+            field::<S>(z, 4, up, mask),
+            field::<S>(z, 5, up, mask),
+            field::<S>(z, 6, up, mask),
+            field::<S>(z, 7, up, mask),
+        ]
+    }
+}
+
+/// # Safety
+/// As [`Layout::unpack`]; `at` points to 512 bytes.
+#[inline(always)]
+unsafe fn bytes<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+    // SAFETY: the eight reads lie within the 512 bytes, as lane + LANES <= 16; the rest is the caller's.
+    unsafe {
+        [
+            S::bytes(at.add(4 * lane)),
+            S::bytes(at.add(64 + 4 * lane)),
+            S::bytes(at.add(128 + 4 * lane)),
+            S::bytes(at.add(192 + 4 * lane)),
+            S::bytes(at.add(256 + 4 * lane)),
+            S::bytes(at.add(320 + 4 * lane)),
+            S::bytes(at.add(384 + 4 * lane)),
+            S::bytes(at.add(448 + 4 * lane)),
+        ]
+    }
+}
+
+/// # Safety
+/// As [`Simd`].
+#[inline(always)]
+unsafe fn or<S: Simd>(a: [S::B; 8], b: [S::B; 8]) -> [S::B; 8] {
+    // SAFETY: the caller holds to the contract of `Simd`.
+    unsafe {
+        [
+            S::or(a[0], b[0]),
+            S::or(a[1], b[1]),
+            S::or(a[2], b[2]),
+            S::or(a[3], b[3]),
+            S::or(a[4], b[4]),
+            S::or(a[5], b[5]),
+            S::or(a[6], b[6]),
+            S::or(a[7], b[7]),
+        ]
+    }
+}
+
+/// A block with f16 scales of its own after `VALUES` bytes of values: `[d]`, or `[d, m]` for the shape with a minimum.
+macro_rules! plain_layout {
+    ($(#[$doc:meta])* $name:ident, $values:expr, $bits:expr, $shape:expr, |$S:ident, $at:ident, $lane:ident| $unpack:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl Layout for $name {
+            const GROUP: usize = 1;
+            const HEAD: usize = 0;
+            const BLOCK: usize = $values + if matches!($shape, Shape::Minimum) { 2 * F16S } else { F16S };
+            const BITS: u32 = $bits;
+            const SHAPE: Shape = $shape;
+
+            #[inline(always)]
+            unsafe fn unpack<$S: Simd>($at: *const u8, $lane: usize) -> [$S::B; 8] {
+                // SAFETY: `at` points to a block, which holds these parts; the rest is the caller's.
+                unsafe { $unpack }
+            }
+
+            #[inline(always)]
+            unsafe fn scales<S: Simd>(_: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+                // SAFETY: the scales follow the values within the block, and lane + LANES <= 16.
+                unsafe {
+                    let d = S::load_f16(at.add($values + 2 * lane));
+                    let m = match $shape {
+                        Shape::Minimum => S::load_f16(at.add($values + F16S + 2 * lane)),
+                        _ => S::zero(),
+                    };
+                    [d, m, S::zero(), S::zero()]
+                }
+            }
+        }
+    };
+}
+
+plain_layout!(
+    /// Nibbles, d.
+    Q4_0, NIBBLES, 4, Shape::Offset(3), |S, at, lane| nibbles::<S>(at, lane)
+);
+plain_layout!(
+    /// Nibbles, d, m.
+    Q4_1, NIBBLES, 4, Shape::Minimum, |S, at, lane| nibbles::<S>(at, lane)
+);
+plain_layout!(
+    /// Nibbles, bits, d.
+    Q5_0, NIBBLES + BITS, 5, Shape::Offset(4),
+    |S, at, lane| or::<S>(nibbles::<S>(at, lane), bits::<S>(at.add(NIBBLES), lane, 4))
+);
+plain_layout!(
+    /// Nibbles, bits, d, m.
+    Q5_1, NIBBLES + BITS, 5, Shape::Minimum,
+    |S, at, lane| or::<S>(nibbles::<S>(at, lane), bits::<S>(at.add(NIBBLES), lane, 4))
+);
+plain_layout!(
+    /// Bytes (the value + 128), d.
+    Q8_0, 512, 8, Shape::Offset(7),
+    |S, at, lane| bytes::<S>(at, lane)
+);
+
+/// Head: d, dmin. Block: nibbles, 16 scales, 16 minima.
+pub(crate) struct Q4K;
+/// Head: d, dmin. Block: nibbles, bits, 16 scales, 16 minima.
+pub(crate) struct Q5K;
+
+/// `d` and `dmin` of a group.
+///
+/// # Safety
+/// As [`Layout::head`].
+#[inline(always)]
+unsafe fn two_scales<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+    // SAFETY: the head holds 16 + 16 f16, and lane + LANES <= 16.
+    unsafe { [S::load_f16(at.add(2 * lane)), S::load_f16(at.add(F16S + 2 * lane))] }
+}
+
+/// `d * scale` and `-dmin * minimum`, the 16 scales and 16 minima at `at`.
+///
+/// # Safety
+/// As [`Layout::scales`].
+#[inline(always)]
+unsafe fn scale_and_minimum<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+    // SAFETY: the block holds 16 + 16 bytes there, and lane + LANES <= 16.
+    unsafe {
+        let d = S::mul(head[0], S::load_u8(at.add(lane), 0, 63));
+        let m = S::mul(head[1], S::load_u8(at.add(PANEL + lane), 0, 63));
+        [d, S::neg(m), S::zero(), S::zero()]
+    }
+}
+
+impl Layout for Q4K {
+    const GROUP: usize = 8;
+    const HEAD: usize = 2 * F16S;
+    const BLOCK: usize = NIBBLES + 2 * PANEL;
+    const BITS: u32 = 4;
+    const SHAPE: Shape = Shape::Minimum;
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+        // SAFETY: the caller's.
+        unsafe { two_scales::<S>(at, lane) }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+        // SAFETY: the caller's.
+        unsafe { nibbles::<S>(at, lane) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+        // SAFETY: the scales follow the nibbles.
+        unsafe { scale_and_minimum::<S>(head, at.add(NIBBLES), lane) }
+    }
+}
+
+impl Layout for Q5K {
+    const GROUP: usize = 8;
+    const HEAD: usize = 2 * F16S;
+    const BLOCK: usize = NIBBLES + BITS + 2 * PANEL;
+    const BITS: u32 = 5;
+    const SHAPE: Shape = Shape::Minimum;
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+        // SAFETY: the caller's.
+        unsafe { two_scales::<S>(at, lane) }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+        // SAFETY: the bits follow the nibbles.
+        unsafe { or::<S>(nibbles::<S>(at, lane), bits::<S>(at.add(NIBBLES), lane, 4)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+        // SAFETY: the scales follow the bits.
+        unsafe { scale_and_minimum::<S>(head, at.add(NIBBLES + BITS), lane) }
+    }
+}
+
+/// Head: d, dmin. Block: pairs; for each half 16 bytes with the scale in the low and the minimum in the high half.
+pub(crate) struct Q2K;
+/// Head: d. Block: pairs, bits; for each half 16 scales (i8).
+pub(crate) struct Q3K;
+/// Head: d. Block: nibbles, pairs; for each half 16 scales (i8).
+pub(crate) struct Q6K;
+
+/// `d * scale` of both halves, the 16 + 16 signed scales at `at`.
+///
+/// # Safety
+/// As [`Layout::scales`].
+#[inline(always)]
+unsafe fn half_scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+    // SAFETY: the block holds 16 + 16 bytes there, and lane + LANES <= 16.
+    unsafe {
+        let first = S::mul(head[0], S::load_i8(at.add(lane)));
+        let second = S::mul(head[0], S::load_i8(at.add(PANEL + lane)));
+        [first, second, S::zero(), S::zero()]
+    }
+}
+
+impl Layout for Q2K {
+    const GROUP: usize = 8;
+    const HEAD: usize = 2 * F16S;
+    const BLOCK: usize = PAIRS + 2 * PANEL;
+    const BITS: u32 = 2;
+    const SHAPE: Shape = Shape::HalvesMinimum;
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+        // SAFETY: the caller's.
+        unsafe { two_scales::<S>(at, lane) }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+        // SAFETY: the caller's.
+        unsafe { pairs::<S>(at, lane, 0) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+        // SAFETY: 16 + 16 bytes follow the pairs, and lane + LANES <= 16.
+        unsafe {
+            let (first, second) = (at.add(PAIRS + lane), at.add(PAIRS + PANEL + lane));
+            [
+                S::mul(head[0], S::load_u8(first, 0, 15)),
+                S::mul(head[0], S::load_u8(second, 0, 15)),
+                S::neg(S::mul(head[1], S::load_u8(first, 4, 15))),
+                S::neg(S::mul(head[1], S::load_u8(second, 4, 15))),
+            ]
+        }
+    }
+}
+
+impl Layout for Q3K {
+    const GROUP: usize = 8;
+    const HEAD: usize = F16S;
+    const BLOCK: usize = PAIRS + BITS + 2 * PANEL;
+    const BITS: u32 = 3;
+    const SHAPE: Shape = Shape::HalvesOffset(2);
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+        // SAFETY: the head holds 16 f16, and lane + LANES <= 16.
+        unsafe { [S::load_f16(at.add(2 * lane)), S::zero()] }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+        // SAFETY: the bits follow the pairs.
+        unsafe { or::<S>(pairs::<S>(at, lane, 0), bits::<S>(at.add(PAIRS), lane, 2)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+        // SAFETY: the scales follow the bits.
+        unsafe { half_scales::<S>(head, at.add(PAIRS + BITS), lane) }
+    }
+}
+
+impl Layout for Q6K {
+    const GROUP: usize = 8;
+    const HEAD: usize = F16S;
+    const BLOCK: usize = NIBBLES + PAIRS + 2 * PANEL;
+    const BITS: u32 = 6;
+    const SHAPE: Shape = Shape::HalvesOffset(5);
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(at: *const u8, lane: usize) -> [S::F; 2] {
+        // SAFETY: the head holds 16 f16, and lane + LANES <= 16.
+        unsafe { [S::load_f16(at.add(2 * lane)), S::zero()] }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(at: *const u8, lane: usize) -> [S::B; 8] {
+        // SAFETY: the pairs follow the nibbles.
+        unsafe { or::<S>(nibbles::<S>(at, lane), pairs::<S>(at.add(NIBBLES), lane, 4)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: [S::F; 2], at: *const u8, lane: usize) -> [S::F; 4] {
+        // SAFETY: the scales follow the pairs.
+        unsafe { half_scales::<S>(head, at.add(NIBBLES + PAIRS), lane) }
+    }
+}
+
+/// f32 values.
+pub(crate) struct F32;
+/// f16 values.
+pub(crate) struct F16;
+/// bf16 values.
+pub(crate) struct Bf16;
+
+impl FloatLayout for F32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(at: *const u8) -> S::F {
+        // SAFETY: the caller's.
+        unsafe { S::load_f32(at) }
+    }
+}
+
+impl FloatLayout for F16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(at: *const u8) -> S::F {
+        // SAFETY: the caller's.
+        unsafe { S::load_f16(at) }
+    }
+}
+
+impl FloatLayout for Bf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(at: *const u8) -> S::F {
+        // SAFETY: the caller's.
+        unsafe { S::load_bf16(at) }
+    }
+}
+
+/// Evaluates `$integer` with `$L` as the layout of an integer format, or `$float` with `$W` as that of a float format.
+macro_rules! with_layout {
+    ($format:expr, $L:ident => $integer:expr, $W:ident => $float:expr) => {{
+        use crate::format::Format;
+        use crate::matmul::layout;
+        with_layout!(@arms $format, $L, $integer, $W, $float,
+            [F32 F16 Bf16], [Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K])
+    }};
+    (@arms $format:expr, $L:ident, $integer:expr, $W:ident, $float:expr, $floats:tt, [$($name:ident)*]) => {
+        with_layout!(@floats $format, $W, $float, $floats, { $(Format::$name => { type $L = layout::$name; $integer })* })
+    };
+    (@floats $format:expr, $W:ident, $float:expr, [$($name:ident)*], { $($integers:tt)* }) => {
+        match $format {
+            $(Format::$name => { type $W = layout::$name; $float })*
+            $($integers)*
+        }
+    };
+}
+pub(crate) use with_layout;

@@ -1,0 +1,141 @@
+//! A weight matrix in panels of 16 output rows, ready for the kernels.
+
+use crate::error::KernelError;
+use crate::format::{Format, Input};
+use crate::matmul::layout::{FloatLayout, Layout, PANEL, Shape, with_layout};
+use crate::matmul::pack::pack_row;
+use crate::matmul::scalar::Scalar;
+use crate::matmul::store::Storage;
+use crate::team::Team;
+
+/// A weight matrix of shape (n, k): n output rows, k inputs. The values are exactly the file's, in another order.
+pub struct PanelMatrix {
+    format: Format,
+    n: usize,
+    k: usize,
+    panel_bytes: usize,
+    store: Storage, // (panel, panel_bytes)
+}
+
+/// Bytes of a panel of one block of the file.
+fn block_panel_bytes(format: Format) -> usize {
+    with_layout!(format, L => L::HEAD + L::GROUP * L::BLOCK, W => PANEL * W::BYTES)
+}
+
+impl PanelMatrix {
+    /// Packs a matrix of `n` rows and `k` columns from the bytes of a GGUF tensor: rows one after the other, each a whole
+    /// number of `format`'s blocks. Takes about the file's size in memory; the work is spread over the team.
+    ///
+    /// # Errors
+    /// `n` or `k` is 0, `k` is not a whole number of blocks, `bytes` is not as long as the shape asks, a size overflows, or
+    /// there is no memory.
+    pub fn pack(team: &Team, format: Format, n: usize, k: usize, bytes: &[u8]) -> Result<PanelMatrix, KernelError> {
+        const WHAT: &str = "a weight matrix";
+        let overflow = KernelError::Overflow { what: WHAT };
+        let block_len = format.block_len();
+        if n == 0 || k == 0 {
+            return Err(KernelError::Empty { format, n, k });
+        }
+        if !k.is_multiple_of(block_len) {
+            return Err(KernelError::PartialBlock { format, k, block_len });
+        }
+        let blocks = k / block_len;
+        let row_bytes = blocks.checked_mul(format.block_bytes()).ok_or(overflow.clone())?;
+        let expected = n.checked_mul(row_bytes).ok_or(overflow.clone())?;
+        if bytes.len() != expected {
+            return Err(KernelError::WrongLength { format, n, k, expected, got: bytes.len() });
+        }
+        let panel_bytes = blocks.checked_mul(block_panel_bytes(format)).ok_or(overflow.clone())?;
+        let size = n.div_ceil(PANEL).checked_mul(panel_bytes).ok_or(overflow)?;
+        let mut store = Storage::zeroed(size, WHAT)?;
+        team.chunks_mut(store.bytes_mut(), panel_bytes, |p, panel| {
+            let rows = bytes[p * PANEL * row_bytes..].chunks_exact(row_bytes).take(PANEL);
+            for (lane, row) in rows.enumerate() {
+                pack_row(format, row, lane, panel);
+            }
+        });
+        Ok(PanelMatrix { format, n, k, panel_bytes, store })
+    }
+
+    /// Output rows.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Inputs: values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Number format of the file.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What the matrix wants its input as.
+    pub fn wants(&self) -> Input {
+        self.format.input()
+    }
+
+    /// Memory of the packed weights, in bytes: what one pass over the matrix reads.
+    pub fn size_bytes(&self) -> usize {
+        self.store.bytes().len()
+    }
+
+    /// Panels of 16 rows, the last one padded with zeros.
+    pub(crate) fn panels(&self) -> usize {
+        self.n.div_ceil(PANEL)
+    }
+
+    pub(crate) fn panel(&self, p: usize) -> &[u8] {
+        &self.store.bytes()[p * self.panel_bytes..][..self.panel_bytes]
+    }
+
+    /// Writes row `i` as floats: the exact values that the file's numbers stand for. `out` has shape (k).
+    ///
+    /// # Panics
+    /// If `i >= n` or `out` is not `k` long.
+    pub fn row(&self, i: usize, out: &mut [f32]) {
+        assert!(i < self.n, "row {i} of a matrix of {} rows", self.n);
+        assert_eq!(out.len(), self.k, "a row has {} values", self.k);
+        let (panel, lane) = (self.panel(i / PANEL), i % PANEL);
+        with_layout!(self.format,
+            L => integer_row::<L>(panel, lane, out),
+            W => float_row::<W>(panel, lane, out));
+    }
+}
+
+fn float_row<W: FloatLayout>(panel: &[u8], lane: usize, out: &mut [f32]) {
+    for (at, out) in panel.chunks_exact(PANEL * W::BYTES).zip(out) {
+        // SAFETY: `Scalar` needs no special instructions; `at` holds 16 values and lane < 16.
+        *out = unsafe { W::load::<Scalar>(at.as_ptr().add(lane * W::BYTES)) };
+    }
+}
+
+fn integer_row<L: Layout>(panel: &[u8], lane: usize, out: &mut [f32]) {
+    let groups = panel.chunks_exact(L::HEAD + L::GROUP * L::BLOCK);
+    for (group, out) in groups.zip(out.chunks_exact_mut(32 * L::GROUP)) {
+        // SAFETY: `Scalar` needs no special instructions; `group` starts with a head and lane < 16.
+        let head = unsafe { L::head::<Scalar>(group.as_ptr(), lane) };
+        for (at, out) in group[L::HEAD..].chunks_exact(L::BLOCK).zip(out.chunks_exact_mut(32)) {
+            // SAFETY: as above, and `at` is a block.
+            let (u, c) =
+                unsafe { (L::unpack::<Scalar>(at.as_ptr(), lane), L::scales::<Scalar>(head, at.as_ptr(), lane)) };
+            for (i, (u, out)) in u.as_flattened().iter().zip(out).enumerate() {
+                let (u, half) = (i32::from(*u), i / 16);
+                *out = match L::SHAPE {
+                    Shape::Offset(shift) => c[0] * (u - (1 << shift)) as f32,
+                    Shape::Minimum => c[0] * u as f32 + c[1],
+                    Shape::HalvesOffset(shift) => c[half] * (u - (1 << shift)) as f32,
+                    Shape::HalvesMinimum => c[half] * u as f32 + c[2 + half],
+                };
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for PanelMatrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PanelMatrix({}, {} by {})", self.format, self.n, self.k)
+    }
+}
