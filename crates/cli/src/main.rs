@@ -8,6 +8,7 @@
 mod ab;
 mod args;
 mod bench;
+mod bench_serve;
 mod chat;
 mod command_line;
 mod completions;

@@ -1,5 +1,6 @@
 //! Progress of a fetch, as events.
 
+use std::fmt;
 use std::path::Path;
 
 /// One event of a fetch.
@@ -44,6 +45,24 @@ pub enum FetchEvent<'a> {
     Bytes(u64),
     /// The work that the last [`FetchEvent::Start`] announced is done.
     Finish,
+}
+
+/// A line for people.
+impl fmt::Display for FetchEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchEvent::Source { name, source } => write!(f, "fetching {name} from {source}"),
+            FetchEvent::SourceFailed { source, error } => write!(f, "{source}: {error}"),
+            FetchEvent::Waiting { lock } => {
+                write!(f, "another process fetches the same model, waiting for it ({})", lock.display())
+            }
+            FetchEvent::Discarded { path, why } => write!(f, "{}: {why}", path.display()),
+            FetchEvent::Start { verb, what, bytes: Some(bytes) } => write!(f, "{verb} {what}, {bytes} bytes"),
+            FetchEvent::Start { verb, what, bytes: None } => write!(f, "{verb} {what}"),
+            FetchEvent::Bytes(bytes) => write!(f, "{bytes} bytes done"),
+            FetchEvent::Finish => f.write_str("done"),
+        }
+    }
 }
 
 /// Receives the events of a fetch. Closures that take an event implement it.

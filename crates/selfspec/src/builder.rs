@@ -42,7 +42,7 @@ impl Model {
 ///     .threads(2)
 ///     .context(4096)
 ///     .kv_type(KvType::Q8)
-///     .on_fetch(|event| eprintln!("{event:?}"))
+///     .on_fetch(|event| eprintln!("{event}"))
 ///     .open()?;
 /// # Ok(())
 /// # }
@@ -75,8 +75,9 @@ impl ModelBuilder {
         self
     }
 
-    /// Calls `progress` while a model is fetched, on the thread that opens it. By default nothing is
-    /// reported: this crate does not print.
+    /// Calls `progress` while a model is fetched, on the thread that opens it. An event can be printed;
+    /// its kinds are those of `selfspec_hub::FetchEvent`. By default nothing is reported: this crate
+    /// does not print.
     pub fn on_fetch(mut self, progress: impl Fn(&FetchEvent<'_>) + 'static) -> Self {
         self.progress = Box::new(progress);
         self

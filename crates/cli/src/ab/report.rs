@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::arm::{Arm, FIGURES, SPEED};
 use super::bootstrap::{Figures, SEED, Sure};
-use crate::bench::report::table;
+use selfspec_lab::markdown_table as table;
 
 /// Requests in an arm below which more are advised.
 const FEW: usize = 30;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::figures::{Figure, Kind, figures, medians, object, ratios};
 use super::load::{Run, Traffic};
 use crate::args::{BenchServeArgs, Endpoint, ServedSpeculation};
-use crate::bench::report::table;
+use selfspec_lab::markdown_table as table;
 
 /// The runs of a setting.
 #[derive(Debug)]
