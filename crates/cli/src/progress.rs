@@ -5,12 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-<<<<<<< HEAD
 use selfspec_hub::{FetchEvent, FetchProgress};
-=======
-use selfspec_hub::{Event, Progress};
 use selfspec_lab::{LabNote, StageProgress};
->>>>>>> main
 
 use crate::output::Ui;
 
