@@ -21,7 +21,6 @@ mod out_path;
 mod output;
 mod progress;
 mod pull;
-mod record_file;
 mod replay;
 mod request;
 mod rm;

@@ -11,6 +11,8 @@ mod markdown;
 pub mod measure;
 mod progress;
 pub mod prompts;
+pub mod rollout;
+pub mod serve_bench;
 pub mod statistics;
 pub mod verify;
 

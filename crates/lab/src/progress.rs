@@ -58,12 +58,19 @@ pub enum LabNote {
         /// Share of the first drafts of a round that were accepted.
         first: f64,
     },
+    /// A replay begins.
+    Replay {
+        /// Requests that are sent.
+        requests: usize,
+        /// Address of the server.
+        url: String,
+    },
 }
 
 impl LabNote {
     /// Whether only a user who asks for more wants to see it.
     pub fn is_detail(&self) -> bool {
-        matches!(self, LabNote::CandidateAcceptance { .. })
+        matches!(self, LabNote::CandidateAcceptance { .. } | LabNote::Replay { .. })
     }
 }
 
@@ -81,6 +88,7 @@ impl fmt::Display for LabNote {
                  work, would tell more"
             ),
             LabNote::CandidateAcceptance { name, first } => write!(f, "{name}: first draft accepted {first:.2}"),
+            LabNote::Replay { requests, url } => write!(f, "{requests} requests to {url}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request failed, in words that name the remedy where there is one.
+//! Why a request failed.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ const SHOWN: usize = 300;
 
 /// A request without a whole answer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
-pub(super) enum Failure {
-    /// Nobody listens, or the way there is barred.
+pub enum LoadFailure {
+    /// No connection to the server.
     #[error("cannot connect to {url}: {why}")]
     Connect {
         /// Base of the server.
@@ -16,15 +16,15 @@ pub(super) enum Failure {
         /// What the system said.
         why: String,
     },
-    /// An answer that is none.
+    /// The server refused the request.
     #[error("the server answers {status}: {message}")]
     Status {
         /// HTTP status.
         status: u16,
-        /// What the server said.
+        /// The server's message.
         message: String,
     },
-    /// A list of models without one.
+    /// The server's list of models is empty.
     #[error("{url} lists no model")]
     NoModel {
         /// Address of the list.
@@ -36,10 +36,10 @@ pub(super) enum Failure {
         /// What the system said.
         why: String,
     },
-    /// The time was over.
+    /// The request took too long.
     #[error("no whole answer within {seconds} s")]
     Late {
-        /// Of `--timeout`.
+        /// The limit in seconds.
         seconds: u64,
     },
     /// An answer that is not streamed.
@@ -70,33 +70,32 @@ pub(super) enum Failure {
     },
     /// The server ended the stream with an error.
     #[error("the server gave up: {message}")]
-    Told {
-        /// What it said.
+    ServerError {
+        /// The server's message.
         message: String,
     },
-    /// Nobody knows how many tokens there were.
+    /// The server sends no counts of tokens.
     #[error("the stream tells no token counts: the server does not know stream_options.include_usage")]
     NoUsage,
 }
 
-impl Failure {
-    /// What can be done about it.
-    pub(super) fn hint(&self) -> Option<&'static str> {
-        match self {
-            Failure::Connect { .. } => Some("is the server up? --url says where it is: http://HOST:PORT"),
-            Failure::Status { status: 401 | 403, .. } => Some("--api-key gives the key that the server asks for"),
-            Failure::Status { status: 404, .. } => {
-                Some("--model NAME has to be one that the server lists at /v1/models, and --url the part before /v1")
-            }
-            Failure::Status { status: 429, .. } => {
-                Some("the server takes on no more at a time: a smaller --concurrency")
-            }
-            Failure::NoModel { .. } => Some("--model NAME names it"),
-            Failure::NoUsage => Some("--count-chunks takes each chunk for one token"),
-            Failure::Late { .. } => Some("--timeout gives a request more time"),
-            _ => None,
-        }
-    }
+/// Why a load has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeBenchError {
+    /// There are no prompts to send.
+    #[error("there are no prompts")]
+    NoPrompts,
+    /// A request failed before anything was measured.
+    #[error(transparent)]
+    Request(#[from] LoadFailure),
+    /// The system gives no more threads.
+    #[error("cannot start a thread for request {request}: {source}")]
+    Thread {
+        /// The request, from 1.
+        request: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
 }
 
 /// The message in an error object, as OpenAI's API and others have it.

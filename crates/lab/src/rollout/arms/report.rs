@@ -1,26 +1,20 @@
-//! The comparison in a table, in plain words, and as JSON.
+//! The comparison as a Markdown table, in a sentence, and as JSON.
 
-use selfspec_server::Arm as Name;
 use serde_json::{Map, Value, json};
 
-use super::arm::{Arm, FIGURES, SPEED};
-use super::bootstrap::{Figures, SEED, Sure};
-use selfspec_lab::markdown_table as table;
+use super::compare::{ArmComparison, ArmFigures, SEED};
+use super::figures::{ArmRequests, FIGURE_NAMES, SPEED};
+use crate::markdown::markdown_table;
+use crate::rollout::record::RecordedArm;
+use crate::statistics::ConfidenceInterval;
 
 /// Requests in an arm below which more are advised.
 const FEW: usize = 30;
 
-/// Both arms, plain first, and their figures.
-pub(super) struct Report {
-    /// Requests whose arm nobody drew.
-    pub(super) left_out: usize,
-    pub(super) arms: [Arm; 2],
-    pub(super) figures: Figures,
-}
-
-impl Report {
-    pub(super) fn text(&self) -> String {
-        let count = |name: &str, of: fn(&Arm) -> usize| {
+impl ArmComparison {
+    /// A table of both arms, and the verdict.
+    pub fn markdown(&self) -> String {
+        let count = |name: &str, of: fn(&ArmRequests) -> usize| {
             let [plain, speculation] = self.arms.each_ref().map(|arm| of(arm).to_string());
             vec![name.to_owned(), plain, speculation, String::new()]
         };
@@ -32,16 +26,16 @@ impl Report {
             count("prompt tokens", |arm| arm.prompt_tokens),
             count("generated tokens", |arm| arm.completion_tokens),
         ];
-        for (i, name) in FIGURES.iter().enumerate() {
-            let cell = |figure: Option<Sure>| shown(figure, |value| unit(i, value));
-            let ratio = shown(self.figures.ratios[i], |value| format!("{value:.3}"));
-            let [plain, speculation] = self.figures.arms.each_ref().map(|arm| cell(arm[i]));
+        for (i, name) in FIGURE_NAMES.iter().enumerate() {
+            let ratio = shown(self.ratios[i], |value| format!("{value:.3}"));
+            let [plain, speculation] =
+                self.figures.each_ref().map(|figures| shown(figures[i], |value| in_unit(i, value)));
             rows.push(vec![title(name), plain, speculation, ratio]);
         }
-        let mut text = table(&["", "plain", "speculation", "speculation over plain"], &rows);
+        let mut text = markdown_table(&["", "plain", "speculation", "speculation over plain"], &rows);
         text += &format!(
             "\nIn brackets: 95% intervals, by a bootstrap over requests ({} draws, seed {SEED}, percentile method).\n",
-            self.figures.draws
+            self.draws
         );
         if self.left_out > 0 {
             text += &format!("Left out: {} requests whose arm was not drawn by a share.\n", self.left_out);
@@ -49,15 +43,15 @@ impl Report {
         format!("{text}\n{}\n", self.verdict())
     }
 
-    /// What it comes to, in plain words.
-    fn verdict(&self) -> String {
+    /// Whether speculation pays, in a sentence.
+    pub fn verdict(&self) -> String {
         let fewest = self.arms.iter().map(|arm| arm.requests).min().unwrap_or(0);
         let more = if fewest < FEW {
             format!(" An arm has only {fewest} requests: {FEW} and more in each would make this surer.")
         } else {
             String::new()
         };
-        let Some(speed) = self.figures.ratios[SPEED] else {
+        let Some(speed) = self.ratios[SPEED] else {
             return format!("Verdict: nothing can be told, because an arm has no answer of several rounds.{more}");
         };
         let interval = format!("95% interval {:.2} to {:.2}", speed.low, speed.high);
@@ -74,9 +68,10 @@ impl Report {
         format!("Verdict: {verdict}{more}")
     }
 
-    pub(super) fn json(&self) -> Value {
-        let named = |figures: &[Option<Sure>; FIGURES.len()]| -> Map<String, Value> {
-            FIGURES.iter().zip(figures).map(|(name, figure)| ((*name).to_owned(), json!(figure))).collect()
+    /// All figures as one object. The keys are an interface that others rely on.
+    pub fn json(&self) -> Value {
+        let named = |figures: &ArmFigures| -> Map<String, Value> {
+            FIGURE_NAMES.iter().zip(figures).map(|(name, figure)| ((*name).to_owned(), json!(figure))).collect()
         };
         let arm = |i: usize| {
             let arm = &self.arms[i];
@@ -87,26 +82,32 @@ impl Report {
                 "cancelled": arm.cancelled,
                 "prompt_tokens": arm.prompt_tokens,
                 "completion_tokens": arm.completion_tokens,
-                "figures": named(&self.figures.arms[i]),
+                "figures": named(&self.figures[i]),
             })
         };
+        let [plain, speculation] = RecordedArm::ALL.map(|arm| arm.to_string());
         json!({
-            "method": { "name": "bootstrap over requests, percentile method", "confidence": 0.95, "draws": self.figures.draws, "seed": SEED },
+            "method": {
+                "name": "bootstrap over requests, percentile method",
+                "confidence": 0.95,
+                "draws": self.draws,
+                "seed": SEED,
+            },
             "left_out": self.left_out,
-            Name::Plain.name(): arm(Name::Plain as usize),
-            Name::Speculation.name(): arm(Name::Speculation as usize),
-            "speculation_over_plain": named(&self.figures.ratios),
+            plain: arm(0),
+            speculation: arm(1),
+            "speculation_over_plain": named(&self.ratios),
             "verdict": self.verdict(),
         })
     }
 }
 
-fn shown(figure: Option<Sure>, show: impl Fn(f64) -> String) -> String {
+fn shown(figure: Option<ConfidenceInterval>, show: impl Fn(f64) -> String) -> String {
     figure.map_or("-".to_owned(), |f| format!("{} [{}, {}]", show(f.value), show(f.low), show(f.high)))
 }
 
-/// A figure as a reader takes it in.
-fn unit(i: usize, value: f64) -> String {
+/// A figure in the unit of the table: latencies in milliseconds.
+fn in_unit(i: usize, value: f64) -> String {
     match i {
         SPEED => format!("{value:.1}"),
         i if i > SPEED => format!("{value:.3}"),

@@ -5,34 +5,48 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::answer::Answer;
-use crate::failure::usage;
+use super::answer::ReplayAnswer;
+use super::error::ReplayError;
 
-/// Until a connection stands.
+/// Most time until a connection stands.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Largest answer, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// A server, and how it is asked.
+/// A server that a record is replayed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayTarget {
+    /// Its address, which may end with the API's `/v1`.
+    pub url: String,
+    /// The key that the requests carry.
+    pub api_key: Option<String>,
+}
+
+impl ReplayTarget {
+    /// The address without the API's `/v1`.
+    pub fn base(&self) -> &str {
+        let base = self.url.trim_end_matches('/');
+        base.strip_suffix("/v1").unwrap_or(base)
+    }
+}
+
+/// A client of the server.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ReplayClient {
     agent: ureq::Agent,
     base: String,
     key: Option<String>,
 }
 
-impl Client {
-    /// A client of the server at `url`, which may end with the API's `/v1`.
-    ///
+impl ReplayClient {
     /// # Errors
-    /// It is not the address of a server.
-    pub(super) fn new(url: &str, key: Option<&str>) -> anyhow::Result<Self> {
-        let base = url.trim_end_matches('/');
-        let base = base.strip_suffix("/v1").unwrap_or(base);
+    /// The target is not the address of a server.
+    pub(super) fn new(target: &ReplayTarget) -> Result<Self, ReplayError> {
+        let base = target.base();
         let uri: Result<ureq::http::Uri, _> = base.parse();
         let known = |uri: &ureq::http::Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some();
         if !uri.as_ref().is_ok_and(known) {
-            return Err(usage(format!("--url {url}: expected an address like http://127.0.0.1:8080"), None));
+            return Err(ReplayError::Url { url: target.url.clone() });
         }
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -40,20 +54,16 @@ impl Client {
             .proxy(None)
             .timeout_connect(Some(CONNECT))
             .user_agent(concat!("selfspec/", env!("CARGO_PKG_VERSION")));
-        Ok(Client { agent: config.build().into(), base: base.to_owned(), key: key.map(str::to_owned) })
-    }
-
-    pub(super) fn base(&self) -> &str {
-        &self.base
+        Ok(ReplayClient { agent: config.build().into(), base: base.to_owned(), key: target.api_key.clone() })
     }
 
     /// Sends a request under its id, and reads the answer to its end.
     ///
     /// # Errors
     /// Why there is no whole answer.
-    pub(super) fn ask(&self, path: &str, id: &str, body: &Value) -> Result<Answer, String> {
+    pub(super) fn send(&self, path: &str, id: &str, body: &Value) -> Result<ReplayAnswer, String> {
         let mut request = self.agent.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
-        // Ids of servers that had none for a request are empty.
+        // A server that gave a request no id recorded an empty one.
         if !id.is_empty() {
             request = request.header("X-Request-Id", id);
         }
@@ -71,11 +81,11 @@ impl Client {
         if !status.is_success() {
             return Err(refusal(status.as_u16(), &text));
         }
-        if streamed { Answer::of_stream(&text) } else { Answer::of_object(&text) }
+        if streamed { ReplayAnswer::of_stream(&text) } else { ReplayAnswer::of_object(&text) }
     }
 }
 
-/// What the server said against a request.
+/// The server's message in a refusal.
 fn refusal(status: u16, text: &str) -> String {
     let object: Value = serde_json::from_str(text).unwrap_or(Value::Null);
     match object["error"]["message"].as_str() {

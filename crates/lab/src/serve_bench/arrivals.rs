@@ -1,29 +1,22 @@
 //! When requests arrive: a Poisson process, the same for the same seed.
 
-/// Seconds from the first request to each, at `rate` requests a second on average; none where the rate is endless.
+use crate::statistics::SplitMix64;
+
+/// Seconds from the first request to each, at `rate` requests a second on average; none if the rate is infinite.
+/// Shape: (request).
 pub(super) fn arrivals(rate: f64, requests: usize, seed: u64) -> Option<Vec<f64>> {
     if rate.is_infinite() {
         return None;
     }
-    let mut state = seed;
+    let mut random = SplitMix64::new(seed);
     let mut at = 0.0;
     let mut times = Vec::with_capacity(requests);
     for _ in 0..requests {
         times.push(at);
         // The times between the events of a Poisson process are exponential.
-        at += -uniform(&mut state).ln() / rate;
+        at += -random.uniform().ln() / rate;
     }
     Some(times)
-}
-
-/// A number above 0, at most 1, by SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
-fn uniform(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^= z >> 31;
-    ((z >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! What a run comes to, with the names that vLLM's `bench serve` gives its figures.
+//! The figures of a run, named as those of vLLM's `bench serve`.
 
 use serde_json::{Map, Value};
 
-use super::answer::Answer;
-use super::load::{Outcome, Run};
-use selfspec_lab::statistics::median;
+use super::answer::StreamedAnswer;
+use super::load::{LoadRun, TimedRequest};
+use crate::statistics::median;
 
-/// A kind of figure.
+/// What kind of number a figure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum FigureKind {
     /// A count or a setting.
     Count,
     /// More is better.
@@ -21,49 +21,52 @@ pub(super) enum Kind {
 
 /// One figure of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Figure {
+pub struct LoadFigure {
     /// Its name in JSON.
-    pub(super) key: String,
+    pub key: String,
     /// Its name in the table.
-    pub(super) label: String,
-    pub(super) kind: Kind,
-    /// None where nothing was measured.
-    pub(super) value: Option<f64>,
+    pub label: String,
+    /// What kind of number it is.
+    pub kind: FigureKind,
+    /// None if nothing was measured.
+    pub value: Option<f64>,
 }
 
 /// The figures of a run, in the order of the table.
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
-    let answers: Vec<&Answer> = run.outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok()).collect();
+pub(super) fn figures(run: &LoadRun) -> Vec<LoadFigure> {
+    let answers: Vec<&StreamedAnswer> =
+        run.requests.iter().filter_map(|request| request.result.as_ref().ok()).collect();
     let any = !answers.is_empty();
-    let sum = |of: fn(&Answer) -> u64| answers.iter().map(|answer| of(answer)).sum::<u64>() as f64;
-    // A server that tells it of one request tells it of all.
-    let told = |of: fn(&Answer) -> Option<u64>| {
-        let told: Vec<u64> = answers.iter().filter_map(|answer| of(answer)).collect();
-        (!told.is_empty()).then(|| told.iter().sum::<u64>() as f64)
+    let sum = |of: fn(&StreamedAnswer) -> u64| answers.iter().map(|answer| of(answer)).sum::<u64>() as f64;
+    // A server that sends a count for one request sends it for all.
+    let counted = |of: fn(&StreamedAnswer) -> Option<u64>| {
+        let counts: Vec<u64> = answers.iter().filter_map(|answer| of(answer)).collect();
+        (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64)
     };
-    let (input, output) = (told(|a| a.prompt_tokens), sum(|a| a.completion_tokens));
-    let (drafted, accepted) = (told(|a| a.drafted), told(|a| a.accepted));
+    let (input, output) = (counted(|a| a.prompt_tokens), sum(|a| a.completion_tokens));
+    let (drafted, accepted) = (counted(|a| a.drafted), counted(|a| a.accepted));
     let chunks = sum(|a| a.chunks.len() as u64);
     let rate = |n: f64| (any && run.duration_s > 0.0).then(|| n / run.duration_s);
     let mut figures = Vec::new();
     let mut add = |key: &str, label: &str, kind, value| {
-        figures.push(Figure { key: key.to_owned(), label: label.to_owned(), kind, value });
+        figures.push(LoadFigure { key: key.to_owned(), label: label.to_owned(), kind, value });
     };
-    add("completed", "successful requests", Kind::Count, Some(answers.len() as f64));
-    add("failed", "failed requests", Kind::Count, Some((run.outcomes.len() - answers.len()) as f64));
-    add("duration", "duration (s)", Kind::Share, Some(run.duration_s));
-    add("total_input_tokens", "input tokens", Kind::Count, input);
-    add("cached_tokens", "of them from the prefix cache", Kind::Count, told(|a| a.cached_tokens));
-    add("total_output_tokens", "generated tokens", Kind::Count, Some(output));
-    add("max_concurrent_requests", "most requests at a time", Kind::Count, Some(at_a_time(&run.outcomes) as f64));
-    add("request_throughput", "requests/s", Kind::Rate, rate(answers.len() as f64));
-    add("output_throughput", "output tok/s", Kind::Rate, rate(output));
-    add("total_token_throughput", "total tok/s", Kind::Rate, input.and_then(|input| rate(input + output)));
-    let each = |of: fn(&Answer) -> Option<f64>| answers.iter().filter_map(|answer| of(answer)).collect::<Vec<f64>>();
+    add("completed", "successful requests", FigureKind::Count, Some(answers.len() as f64));
+    add("failed", "failed requests", FigureKind::Count, Some((run.requests.len() - answers.len()) as f64));
+    add("duration", "duration (s)", FigureKind::Share, Some(run.duration_s));
+    add("total_input_tokens", "input tokens", FigureKind::Count, input);
+    add("cached_tokens", "of them from the prefix cache", FigureKind::Count, counted(|a| a.cached_tokens));
+    add("total_output_tokens", "generated tokens", FigureKind::Count, Some(output));
+    add("max_concurrent_requests", "most requests at a time", FigureKind::Count, Some(at_a_time(&run.requests) as f64));
+    add("request_throughput", "requests/s", FigureKind::Rate, rate(answers.len() as f64));
+    add("output_throughput", "output tok/s", FigureKind::Rate, rate(output));
+    add("total_token_throughput", "total tok/s", FigureKind::Rate, input.and_then(|input| rate(input + output)));
+    let each =
+        |of: fn(&StreamedAnswer) -> Option<f64>| answers.iter().filter_map(|answer| of(answer)).collect::<Vec<f64>>();
     let itl: Vec<f64> = answers.iter().flat_map(|answer| answer.itl_s()).collect();
     let times = [
         ("ttft", "TTFT", each(|a| Some(a.ttft_s()))),
-        ("tpot", "TPOT", each(Answer::tpot_s)),
+        ("tpot", "TPOT", each(StreamedAnswer::tpot_s)),
         ("itl", "ITL", itl),
         ("e2el", "E2E", each(|a| Some(a.end_s))),
     ];
@@ -78,15 +81,20 @@ pub(super) fn figures(run: &Run) -> Vec<Figure> {
         ];
         for (which, value) in values {
             let name = if which.starts_with('p') { which.to_uppercase() } else { which.to_owned() };
-            add(&format!("{which}_{key}_ms"), &format!("{label} {name} (ms)"), Kind::Time, value.map(|s| s * 1e3));
+            add(
+                &format!("{which}_{key}_ms"),
+                &format!("{label} {name} (ms)"),
+                FigureKind::Time,
+                value.map(|s| s * 1e3),
+            );
         }
     }
-    add("tokens_per_chunk", "tokens a chunk", Kind::Share, (chunks > 0.0).then(|| output / chunks));
-    add("drafted", "drafted tokens", Kind::Count, drafted);
-    add("accepted", "accepted drafts", Kind::Count, accepted);
+    add("tokens_per_chunk", "tokens a chunk", FigureKind::Share, (chunks > 0.0).then(|| output / chunks));
+    add("drafted", "drafted tokens", FigureKind::Count, drafted);
+    add("accepted", "accepted drafts", FigureKind::Count, accepted);
     let share =
         drafted.zip(accepted).filter(|(drafted, _)| *drafted > 0.0).map(|(drafted, accepted)| accepted / drafted);
-    add("acceptance", "accepted share", Kind::Share, share);
+    add("acceptance", "accepted share", FigureKind::Share, share);
     figures
 }
 
@@ -100,8 +108,8 @@ pub(super) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 }
 
 /// Most requests that were under way at the same time.
-fn at_a_time(outcomes: &[Outcome]) -> usize {
-    let mut edges: Vec<(f64, i32)> = outcomes.iter().flat_map(|o| [(o.sent_s, 1), (o.end_s, -1)]).collect();
+fn at_a_time(requests: &[TimedRequest]) -> usize {
+    let mut edges: Vec<(f64, i32)> = requests.iter().flat_map(|o| [(o.sent_s, 1), (o.end_s, -1)]).collect();
     // One that ends makes room for one that begins in the same moment.
     edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let (mut now, mut most) = (0, 0);
@@ -113,20 +121,20 @@ fn at_a_time(outcomes: &[Outcome]) -> usize {
 }
 
 /// The median of each figure over runs of the same setting.
-pub(super) fn medians(runs: &[Vec<Figure>]) -> Vec<Figure> {
+pub(super) fn medians(runs: &[Vec<LoadFigure>]) -> Vec<LoadFigure> {
     let Some(first) = runs.first() else { return Vec::new() };
     let middle = |i: usize| {
         let mut values: Vec<f64> = runs.iter().filter_map(|run| run[i].value).collect();
         (!values.is_empty()).then(|| median(&mut values))
     };
-    first.iter().enumerate().map(|(i, figure)| Figure { value: middle(i), ..figure.clone() }).collect()
+    first.iter().enumerate().map(|(i, figure)| LoadFigure { value: middle(i), ..figure.clone() }).collect()
 }
 
 /// The median over the repetitions of a figure's ratio within each, for what is measured.
-pub(super) fn ratios(over: &[Vec<Figure>], under: &[Vec<Figure>]) -> Vec<Option<f64>> {
+pub(super) fn ratios(over: &[Vec<LoadFigure>], under: &[Vec<LoadFigure>]) -> Vec<Option<f64>> {
     let Some(first) = over.first() else { return Vec::new() };
-    let ratio = |(i, figure): (usize, &Figure)| {
-        if !matches!(figure.kind, Kind::Rate | Kind::Time) {
+    let ratio = |(i, figure): (usize, &LoadFigure)| {
+        if !matches!(figure.kind, FigureKind::Rate | FigureKind::Time) {
             return None;
         }
         let pairs = over.iter().zip(under).filter_map(|(a, b)| a[i].value.zip(b[i].value));
@@ -137,10 +145,10 @@ pub(super) fn ratios(over: &[Vec<Figure>], under: &[Vec<Figure>]) -> Vec<Option<
 }
 
 /// Figures as an object; counts are whole.
-pub(super) fn object(figures: &[Figure]) -> Map<String, Value> {
-    let value = |figure: &Figure| match (figure.kind, figure.value) {
+pub(super) fn object(figures: &[LoadFigure]) -> Map<String, Value> {
+    let value = |figure: &LoadFigure| match (figure.kind, figure.value) {
         (_, None) => Value::Null,
-        (Kind::Count, Some(n)) if n.fract() == 0.0 => Value::from(n as u64),
+        (FigureKind::Count, Some(n)) if n.fract() == 0.0 => Value::from(n as u64),
         (_, Some(n)) => Value::from(n),
     };
     figures.iter().map(|figure| (figure.key.clone(), value(figure))).collect()
@@ -148,8 +156,8 @@ pub(super) fn object(figures: &[Figure]) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::Chunk;
-    use super::super::failure::Failure;
+    use super::super::answer::TextChunk;
+    use super::super::failure::LoadFailure;
     use super::*;
 
     #[test]
@@ -164,13 +172,13 @@ mod tests {
         assert_eq!((percentile(&[], 50.0), percentile(&[3.0], 99.0)), (None, Some(3.0)));
     }
 
-    fn outcome(sent_s: f64, end_s: f64, result: Result<Answer, Failure>) -> Outcome {
-        Outcome { prompt: 0, due_s: None, sent_s, end_s, result }
+    fn request(sent_s: f64, end_s: f64, result: Result<StreamedAnswer, LoadFailure>) -> TimedRequest {
+        TimedRequest { prompt: 0, due_s: None, sent_s, end_s, result }
     }
 
-    fn answer(first_s: f64, finish_s: f64, tokens: u64) -> Answer {
-        let chunk = |at_s| Chunk { at_s, tokens: None };
-        Answer {
+    fn answer(first_s: f64, finish_s: f64, tokens: u64) -> StreamedAnswer {
+        let chunk = |at_s| TextChunk { at_s, tokens: None };
+        StreamedAnswer {
             chunks: vec![chunk(first_s), chunk(finish_s)],
             finish_s,
             end_s: finish_s,
@@ -178,22 +186,22 @@ mod tests {
             completion_tokens: tokens,
             drafted: Some(8),
             accepted: Some(6),
-            ..Answer::default()
+            ..StreamedAnswer::default()
         }
     }
 
-    fn value(figures: &[Figure], key: &str) -> Option<f64> {
+    fn value(figures: &[LoadFigure], key: &str) -> Option<f64> {
         figures.iter().find(|figure| figure.key == key).unwrap_or_else(|| panic!("{key}")).value
     }
 
     #[test]
     fn figures_are_those_of_the_requests_that_succeeded() {
-        let outcomes = vec![
-            outcome(0.0, 1.0, Ok(answer(0.5, 1.0, 5))),
-            outcome(1.0, 3.0, Ok(answer(1.5, 2.0, 2))),
-            outcome(2.0, 2.5, Err(Failure::NoUsage)),
+        let requests = vec![
+            request(0.0, 1.0, Ok(answer(0.5, 1.0, 5))),
+            request(1.0, 3.0, Ok(answer(1.5, 2.0, 2))),
+            request(2.0, 2.5, Err(LoadFailure::NoUsage)),
         ];
-        let all = figures(&Run { outcomes, duration_s: 4.0 });
+        let all = figures(&LoadRun { requests, duration_s: 4.0 });
         let of = |key: &str| value(&all, key);
         assert_eq!((of("completed"), of("failed"), of("max_concurrent_requests")), (Some(2.0), Some(1.0), Some(2.0)));
         assert_eq!(
@@ -214,7 +222,7 @@ mod tests {
 
     #[test]
     fn nothing_is_invented_where_all_failed() {
-        let all = figures(&Run { outcomes: vec![outcome(0.0, 1.0, Err(Failure::NoUsage))], duration_s: 1.0 });
+        let all = figures(&LoadRun { requests: vec![request(0.0, 1.0, Err(LoadFailure::NoUsage))], duration_s: 1.0 });
         for key in
             ["request_throughput", "output_throughput", "mean_ttft_ms", "p99_itl_ms", "acceptance", "tokens_per_chunk"]
         {
@@ -225,13 +233,13 @@ mod tests {
     #[test]
     fn medians_and_ratios_are_of_the_runs() {
         let run = |rate: f64, count: f64| {
-            let figure = |key: &str, kind, value| Figure {
+            let figure = |key: &str, kind, value| LoadFigure {
                 key: key.to_owned(),
                 label: key.to_owned(),
                 kind,
                 value: Some(value),
             };
-            vec![figure("output_throughput", Kind::Rate, rate), figure("completed", Kind::Count, count)]
+            vec![figure("output_throughput", FigureKind::Rate, rate), figure("completed", FigureKind::Count, count)]
         };
         let (auto, off) =
             ([run(4.0, 1.0), run(9.0, 1.0), run(10.0, 2.0)], [run(2.0, 1.0), run(3.0, 1.0), run(10.0, 1.0)]);

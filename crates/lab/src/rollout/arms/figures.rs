@@ -1,12 +1,12 @@
-//! The requests of one arm, and the figures of a choice of them.
+//! The requests of one arm, and their figures.
 
-use selfspec_server::RecordLine;
+use crate::rollout::record::RecordedRequest;
 
 /// The percentiles of latencies.
-pub(super) const PERCENTILES: [f64; 3] = [0.5, 0.9, 0.99];
+const PERCENTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// The figures of an arm, in this order: latencies in seconds at their percentiles, tokens a second, acceptance.
-pub(super) const FIGURES: [&str; 11] = [
+/// Names of the figures of an arm: latencies in seconds at their percentiles, tokens a second, acceptance.
+pub const FIGURE_NAMES: [&str; 11] = [
     "ttft_p50_s",
     "ttft_p90_s",
     "ttft_p99_s",
@@ -20,41 +20,48 @@ pub(super) const FIGURES: [&str; 11] = [
     "acceptance",
 ];
 
-/// The place of the tokens a second in [`FIGURES`].
+/// The index of the tokens a second in [`FIGURE_NAMES`].
 pub(super) const SPEED: usize = 9;
 
-/// Times of requests, those of all requests sorted together: (seconds, request, how often it counts).
-type Times = Vec<(f64, usize, f64)>;
+/// RequestTimes of requests, those of all requests sorted together: (seconds, request, how often it counts).
+type RequestTimes = Vec<(f64, usize, f64)>;
 
 /// The requests of one arm.
-#[derive(Debug, Default)]
-pub(super) struct Arm {
-    pub(super) requests: usize,
-    pub(super) choices: usize,
-    pub(super) failed: usize,
-    pub(super) cancelled: usize,
-    pub(super) prompt_tokens: usize,
-    pub(super) completion_tokens: usize,
-    first: Times,
-    between: Times,
-    whole: Times,
-    sums: Vec<Sums>, // (request)
+#[derive(Debug, Clone, Default)]
+pub struct ArmRequests {
+    /// Requests.
+    pub requests: usize,
+    /// Their answers.
+    pub choices: usize,
+    /// Answers that failed.
+    pub failed: usize,
+    /// Answers that were cancelled.
+    pub cancelled: usize,
+    /// Tokens of the prompts.
+    pub prompt_tokens: usize,
+    /// Tokens generated.
+    pub completion_tokens: usize,
+    first: RequestTimes,
+    between: RequestTimes,
+    whole: RequestTimes,
+    sums: Vec<RequestSums>, // (request)
 }
 
-/// What adds up over requests.
+/// Sums of one request.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+struct RequestSums {
     decoded: f64,  // tokens after the first round
     decoding: f64, // seconds
     drafted: f64,
     accepted: f64,
 }
 
-impl Arm {
-    pub(super) fn of<'a>(lines: impl Iterator<Item = &'a RecordLine>) -> Self {
-        let mut arm = Arm::default();
-        for line in lines {
-            arm.add(line);
+impl ArmRequests {
+    /// The arm of these requests.
+    pub(super) fn of<'a>(requests: impl Iterator<Item = &'a RecordedRequest>) -> Self {
+        let mut arm = ArmRequests::default();
+        for request in requests {
+            arm.add(request);
         }
         for times in [&mut arm.first, &mut arm.between, &mut arm.whole] {
             times.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -62,12 +69,12 @@ impl Arm {
         arm
     }
 
-    fn add(&mut self, line: &RecordLine) {
+    fn add(&mut self, line: &RecordedRequest) {
         let request = self.requests;
         self.requests += 1;
         self.choices += line.choices.len();
         self.prompt_tokens += line.prompt_tokens;
-        let mut sums = Sums::default();
+        let mut sums = RequestSums::default();
         for choice in &line.choices {
             self.failed += usize::from(choice.finish_reason == "failed");
             self.cancelled += usize::from(choice.finish_reason == "cancelled");
@@ -88,19 +95,20 @@ impl Arm {
         self.sums.push(sums);
     }
 
-    /// How many times its figures look at.
+    /// How many times the figures look at.
     pub(super) fn size(&self) -> usize {
         self.first.len() + self.between.len() + self.whole.len() + self.sums.len()
     }
 
-    /// The figures where each request counts as often as `counts` says; none where nothing tells them.
-    pub(super) fn figures(&self, counts: &[f64]) -> [Option<f64>; FIGURES.len()] {
-        let mut figures = [None; FIGURES.len()];
+    /// The figures if each request counts as often as `counts` says; none if nothing was measured. Shape of `counts`:
+    /// (request).
+    pub(super) fn figures(&self, counts: &[f64]) -> [Option<f64>; FIGURE_NAMES.len()] {
+        let mut figures = [None; FIGURE_NAMES.len()];
         for (i, times) in [&self.first, &self.between, &self.whole].into_iter().enumerate() {
             let at = i * PERCENTILES.len();
             figures[at..at + PERCENTILES.len()].copy_from_slice(&percentiles(times, counts));
         }
-        let mut all = Sums::default();
+        let mut all = RequestSums::default();
         for (sums, count) in self.sums.iter().zip(counts) {
             all.decoded += sums.decoded * count;
             all.decoding += sums.decoding * count;
@@ -114,15 +122,15 @@ impl Arm {
     }
 }
 
-/// The smallest times that the shares of all times are not above.
-fn percentiles(times: &Times, counts: &[f64]) -> [Option<f64>; PERCENTILES.len()] {
+/// At each of [`PERCENTILES`], the smallest time that this share of all times does not exceed.
+fn percentiles(times: &RequestTimes, counts: &[f64]) -> [Option<f64>; PERCENTILES.len()] {
     let weight = |(_, request, often): &(f64, usize, f64)| counts[*request] * often;
     let all: f64 = times.iter().map(weight).sum();
     let mut found = [None; PERCENTILES.len()];
     let (mut next, mut below) = (0, 0.0);
     for time in times {
         below += weight(time);
-        // Sums of whole numbers are exact; the shares of them are not.
+        // RequestSums of whole numbers are exact; the shares of them are not.
         while below > 0.0 && PERCENTILES.get(next).is_some_and(|share| below + 1e-9 >= share * all) {
             found[next] = Some(time.0);
             next += 1;
@@ -137,7 +145,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_times_as_often_as_they_count() {
-        let times: Times = (1..=10).map(|n| (f64::from(n), n as usize - 1, 1.0)).collect();
+        let times: RequestTimes = (1..=10).map(|n| (f64::from(n), n as usize - 1, 1.0)).collect();
         assert_eq!(percentiles(&times, &[1.0; 10]), [Some(5.0), Some(9.0), Some(10.0)]);
         let mut counts = [0.0; 10];
         (counts[2], counts[7]) = (3.0, 1.0);

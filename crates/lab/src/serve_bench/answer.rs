@@ -1,77 +1,83 @@
-//! One streamed answer: when its chunks came, and what the server counted.
+//! One streamed answer: the times of its chunks, and the server's counts.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::failure::Failure;
+use super::failure::LoadFailure;
 
 /// A chunk with text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Chunk {
+pub struct TextChunk {
     /// Seconds since the request was sent.
-    pub(super) at_s: f64,
-    /// Tokens that it brought, where the server tells.
-    pub(super) tokens: Option<u64>,
+    pub at_s: f64,
+    /// Tokens in it, if the server counts them.
+    pub tokens: Option<u64>,
 }
 
-/// What a request came to.
+/// A whole streamed answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Answer {
-    pub(super) chunks: Vec<Chunk>,
-    /// Seconds until the text was finished, and until the stream was.
-    pub(super) finish_s: f64,
-    pub(super) end_s: f64,
-    /// None where the server told no counts.
-    pub(super) prompt_tokens: Option<u64>,
-    pub(super) cached_tokens: Option<u64>,
-    pub(super) completion_tokens: u64,
-    /// This program's own: tokens drafted and accepted.
-    pub(super) drafted: Option<u64>,
-    pub(super) accepted: Option<u64>,
+pub struct StreamedAnswer {
+    /// Its chunks with text.
+    pub chunks: Vec<TextChunk>,
+    /// Seconds until the text was finished.
+    pub finish_s: f64,
+    /// Seconds until the stream ended.
+    pub end_s: f64,
+    /// Tokens of the prompt; none if the server sent no counts.
+    pub prompt_tokens: Option<u64>,
+    /// Of these, tokens from the prefix cache.
+    pub cached_tokens: Option<u64>,
+    /// Tokens generated.
+    pub completion_tokens: u64,
+    /// Tokens drafted, a count of this program's server.
+    pub drafted: Option<u64>,
+    /// Of these, tokens accepted.
+    pub accepted: Option<u64>,
 }
 
-impl Answer {
+impl StreamedAnswer {
     /// Seconds to the first text; of an answer without any, to its end.
-    pub(super) fn ttft_s(&self) -> f64 {
+    pub fn ttft_s(&self) -> f64 {
         self.chunks.first().map_or(self.finish_s, |chunk| chunk.at_s)
     }
 
     /// Seconds of a token after the first one, on average over the answer.
-    pub(super) fn tpot_s(&self) -> Option<f64> {
+    pub fn tpot_s(&self) -> Option<f64> {
         let after_first = self.completion_tokens.checked_sub(1).filter(|n| *n > 0)?;
         Some((self.finish_s - self.ttft_s()) / after_first as f64)
     }
 
-    /// Seconds of each token after the first chunk: the gap before its chunk, shared out among the chunk's tokens where their number is known.
-    pub(super) fn itl_s(&self) -> Vec<f64> {
+    /// Seconds of each token after the first chunk: the gap before its chunk, shared out among the chunk's tokens if
+    /// their number is known.
+    pub fn itl_s(&self) -> Vec<f64> {
         let gaps = self.chunks.windows(2).map(|pair| (pair[1].at_s - pair[0].at_s, pair[1].tokens.unwrap_or(1).max(1)));
         gaps.flat_map(|(gap, tokens)| std::iter::repeat_n(gap / tokens as f64, tokens as usize)).collect()
     }
 }
 
-/// An answer of which some chunks are read.
+/// An answer of which some chunks have been read.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
-    answer: Answer,
+pub(super) struct AnswerReader {
+    answer: StreamedAnswer,
     finished: bool,
     usage: bool,
     counted: u64, // tokens so far, where the server sends a running count
 }
 
-impl Reading {
+impl AnswerReader {
     /// How many chunks had text.
     pub(super) fn chunks(&self) -> usize {
         self.answer.chunks.len()
     }
 
-    /// Takes the data of an event that came after `at_s` seconds.
+    /// Adds the data of an event that came after `at_s` seconds.
     ///
     /// # Errors
     /// It is an error, or no chunk of OpenAI's API.
-    pub(super) fn take(&mut self, data: &str, at_s: f64) -> Result<(), Failure> {
-        let chunk: Value = serde_json::from_str(data).map_err(|e| Failure::NoChunk { why: e.to_string() })?;
+    pub(super) fn add_event(&mut self, data: &str, at_s: f64) -> Result<(), LoadFailure> {
+        let chunk: Value = serde_json::from_str(data).map_err(|e| LoadFailure::NoChunk { why: e.to_string() })?;
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
-            return Err(Failure::Told { message: super::failure::message(error) });
+            return Err(LoadFailure::ServerError { message: super::failure::message(error) });
         }
         let count = |of: &Value, key: &str| of.get(key).and_then(Value::as_u64);
         let mut tokens = None;
@@ -96,7 +102,7 @@ impl Reading {
         let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else { return Ok(()) };
         if has_text(choice) {
             let tokens = tokens.or_else(|| tokens_of(choice));
-            self.answer.chunks.push(Chunk { at_s, tokens });
+            self.answer.chunks.push(TextChunk { at_s, tokens });
             self.answer.finish_s = at_s;
         }
         if choice.get("finish_reason").is_some_and(|reason| !reason.is_null()) {
@@ -106,16 +112,17 @@ impl Reading {
         Ok(())
     }
 
-    /// The answer, whose stream ended after `end_s` seconds; `done`: with the word for it; `count_chunks`: each is a token where the server tells no counts.
+    /// The answer, whose stream ended after `end_s` seconds. `done`: the stream said so. `count_chunks`: each chunk is
+    /// a token if the server sends no counts.
     ///
     /// # Errors
-    /// The stream broke off, or told no counts.
-    pub(super) fn end(mut self, end_s: f64, done: bool, count_chunks: bool) -> Result<Answer, Failure> {
+    /// The stream broke off, or had no counts.
+    pub(super) fn finish(mut self, end_s: f64, done: bool, count_chunks: bool) -> Result<StreamedAnswer, LoadFailure> {
         if !self.finished || !(done || self.usage) {
-            return Err(Failure::Broken { chunks: self.chunks(), why: "it ended without its end".to_owned() });
+            return Err(LoadFailure::Broken { chunks: self.chunks(), why: "it ended without its end".to_owned() });
         }
         if !self.usage && !count_chunks {
-            return Err(Failure::NoUsage);
+            return Err(LoadFailure::NoUsage);
         }
         if !self.usage {
             self.answer.completion_tokens = self.chunks() as u64;
@@ -125,7 +132,7 @@ impl Reading {
     }
 }
 
-/// Whether a chunk's choice brings something to read, if only a thought or a part of a call.
+/// Whether a chunk's choice has text, if only of a thought or a part of a call.
 fn has_text(choice: &Value) -> bool {
     let text = |of: Option<&Value>| of.and_then(Value::as_str).is_some_and(|text| !text.is_empty());
     let delta = choice.get("delta");
@@ -155,12 +162,12 @@ fn tokens_of(choice: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn read(events: &[(f64, &str)]) -> Result<Answer, Failure> {
-        let mut reading = Reading::default();
+    fn read(events: &[(f64, &str)]) -> Result<StreamedAnswer, LoadFailure> {
+        let mut reader = AnswerReader::default();
         for (at, data) in events {
-            reading.take(data, *at)?;
+            reader.add_event(data, *at)?;
         }
-        reading.end(9.0, true, false)
+        reader.finish(9.0, true, false)
     }
 
     const LAST: &str = r#"{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 3}}, "timings": {"draft_n": 4, "draft_n_accepted": 2}}"#;
@@ -230,13 +237,13 @@ mod tests {
     fn chunks_are_counted_where_that_is_asked_for_and_nothing_else_is_told() {
         let text = r#"{"choices": [{"text": "x", "finish_reason": "stop"}]}"#;
         let read = |last: &[&str]| {
-            let mut reading = Reading::default();
+            let mut reader = AnswerReader::default();
             for data in [&[text, text], last].concat() {
-                reading.take(data, 1.0).expect("a chunk");
+                reader.add_event(data, 1.0).expect("a chunk");
             }
-            reading.end(2.0, true, true).expect("an answer")
+            reader.finish(2.0, true, true).expect("an answer")
         };
-        let counted = |answer: Answer| (answer.prompt_tokens, answer.completion_tokens);
+        let counted = |answer: StreamedAnswer| (answer.prompt_tokens, answer.completion_tokens);
         assert_eq!((counted(read(&[])), counted(read(&[LAST]))), ((None, 2), (Some(7), 5)));
     }
 
@@ -249,8 +256,8 @@ mod tests {
         assert!(why(&[(1.0, "oops")]).starts_with("the stream has a chunk that is not JSON"));
         assert!(why(&[(1.0, r#"{"choices": [{"text": "x"}]}"#)]).contains("broke off after 1 chunk"));
         assert!(why(&[(1.0, finish)]).contains("tells no token counts"));
-        let mut cut = Reading::default();
-        cut.take(finish, 1.0).expect("a chunk");
-        assert!(matches!(cut.end(2.0, false, true), Err(Failure::Broken { .. })));
+        let mut cut = AnswerReader::default();
+        cut.add_event(finish, 1.0).expect("a chunk");
+        assert!(matches!(cut.finish(2.0, false, true), Err(LoadFailure::Broken { .. })));
     }
 }

@@ -5,15 +5,15 @@ const MOST: usize = 16 << 20;
 
 /// A stream of events that has been read up to some byte.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct SseDecoder {
     line: Vec<u8>,
     data: Option<Vec<u8>>, // of the event that has begun; its lines with newlines between
     after_cr: bool,
     past_first_line: bool,
 }
 
-impl Events {
-    /// Takes the next bytes, and gives the data of the events that they complete.
+impl SseDecoder {
+    /// Adds the next bytes and returns the data of the events that they complete.
     ///
     /// # Errors
     /// An event is too long or not UTF-8.
@@ -49,7 +49,7 @@ impl Events {
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let value = line.get(colon + 1..).unwrap_or_default();
-        // Lines without a field's name are comments; the other fields say nothing that a load needs.
+        // Lines without a field name are comments; a load needs no other field.
         if &line[..colon] == b"data" {
             let value = value.strip_prefix(b" ").unwrap_or(value);
             match &mut self.data {
@@ -70,7 +70,7 @@ mod tests {
 
     /// The events of a stream that arrives in pieces of `size` bytes.
     fn read(stream: &str, size: usize) -> Vec<String> {
-        let mut events = Events::default();
+        let mut events = SseDecoder::default();
         stream.as_bytes().chunks(size).flat_map(|piece| events.push(piece).expect("a stream")).collect()
     }
 
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn what_is_no_text_and_what_has_no_end_is_refused() {
-        assert!(Events::default().push(b"data: \xff\n\n").is_err());
-        let mut events = Events::default();
+        assert!(SseDecoder::default().push(b"data: \xff\n\n").is_err());
+        let mut events = SseDecoder::default();
         let endless = vec![b'x'; MOST + 1];
         assert!(events.push(&endless).is_err());
     }

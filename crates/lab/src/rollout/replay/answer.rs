@@ -1,4 +1,4 @@
-//! What a server answered, from an object or from a stream.
+//! A server's answer, from an object or from a stream.
 
 use std::collections::BTreeMap;
 
@@ -6,33 +6,33 @@ use serde_json::Value;
 
 /// An answer: its choices by their index.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Answer {
-    pub(super) choices: BTreeMap<u64, Said>,
+pub(super) struct ReplayAnswer {
+    pub(super) choices: BTreeMap<u64, ReplayChoice>,
 }
 
 /// One choice.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Said {
+pub(super) struct ReplayChoice {
     pub(super) text: String,
-    /// Whether the text is told as something else than text: calls of functions, thoughts.
+    /// Whether part of the text came as something else than text: calls of functions, thoughts.
     pub(super) parsed: bool,
     pub(super) finish_reason: Option<String>,
 }
 
-impl Answer {
+impl ReplayAnswer {
     /// # Errors
     /// It is no answer.
     pub(super) fn of_object(text: &str) -> Result<Self, String> {
         let object: Value = serde_json::from_str(text).map_err(|e| format!("the answer is no JSON: {e}"))?;
-        let mut answer = Answer::default();
-        answer.take(&object)?;
+        let mut answer = ReplayAnswer::default();
+        answer.add(&object)?;
         answer.whole()
     }
 
     /// # Errors
-    /// It is no stream of chunks, or it tells of an error.
+    /// It is no stream of chunks, or it reports an error.
     pub(super) fn of_stream(text: &str) -> Result<Self, String> {
-        let mut answer = Answer::default();
+        let mut answer = ReplayAnswer::default();
         let mut done = false;
         for line in text.lines() {
             let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
@@ -41,13 +41,13 @@ impl Answer {
                 break;
             }
             let chunk: Value = serde_json::from_str(data).map_err(|e| format!("a chunk is no JSON: {e}"))?;
-            answer.take(&chunk)?;
+            answer.add(&chunk)?;
         }
         if done { answer.whole() } else { Err("the stream broke off".to_owned()) }
     }
 
-    /// Takes an object or a chunk.
-    fn take(&mut self, object: &Value) -> Result<(), String> {
+    /// Adds an object or a chunk.
+    fn add(&mut self, object: &Value) -> Result<(), String> {
         if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
             return Err(error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned));
         }
@@ -87,19 +87,19 @@ mod tests {
                       data: {\"choices\": [{\"index\": 0, \"delta\": {\"content\": \"a\"}}]}\n\n\
                       data: {\"choices\": [{\"index\": 0, \"delta\": {\"content\": \"c\"}, \"finish_reason\": \"length\"}, {\"index\": 1, \"delta\": {}, \"finish_reason\": \"stop\"}]}\n\n\
                       data: {\"choices\": [], \"usage\": {}}\n\ndata: [DONE]\n\n";
-        let answer = Answer::of_object(object).expect("an answer");
-        assert_eq!(Answer::of_stream(stream), Ok(answer.clone()));
+        let answer = ReplayAnswer::of_object(object).expect("an answer");
+        assert_eq!(ReplayAnswer::of_stream(stream), Ok(answer.clone()));
         assert_eq!((answer.choices[&0].text.as_str(), answer.choices[&1].text.as_str()), ("ac", "b"));
         let cut = stream.split("data: [DONE]").next().expect("a part");
-        assert_eq!(Answer::of_stream(cut), Err("the stream broke off".to_owned()));
+        assert_eq!(ReplayAnswer::of_stream(cut), Err("the stream broke off".to_owned()));
         let failed = "data: {\"error\": {\"message\": \"it broke\"}}\n\ndata: [DONE]\n\n";
-        assert_eq!(Answer::of_stream(failed), Err("it broke".to_owned()));
+        assert_eq!(ReplayAnswer::of_stream(failed), Err("it broke".to_owned()));
     }
 
     #[test]
     fn calls_are_no_text() {
         let object = r#"{"choices": [{"index": 0, "message": {"content": null, "tool_calls": [{}]}, "finish_reason": "tool_calls"}]}"#;
-        assert!(Answer::of_object(object).expect("an answer").choices[&0].parsed);
-        assert!(Answer::of_object("{\"choices\": []}").is_err());
+        assert!(ReplayAnswer::of_object(object).expect("an answer").choices[&0].parsed);
+        assert!(ReplayAnswer::of_object("{\"choices\": []}").is_err());
     }
 }
