@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use selfspec_hub::{Event, Progress};
+use selfspec_hub::{FetchEvent, FetchProgress};
 use selfspec_lab::{LabNote, StageProgress};
 
 use crate::output::Ui;
@@ -28,19 +28,17 @@ impl HubProgress {
     }
 }
 
-impl Progress for HubProgress {
-    fn event(&self, event: &Event<'_>) {
+impl FetchProgress for HubProgress {
+    fn event(&self, event: &FetchEvent<'_>) {
         match *event {
-            Event::Source { name, source } => self.ui.note(&format!("fetching {name} from {source}")),
-            Event::SourceFailed { source, error } => {
+            FetchEvent::Source { .. } | FetchEvent::Waiting { .. } | FetchEvent::Discarded { .. } => {
+                self.ui.note(&event.to_string());
+            }
+            FetchEvent::SourceFailed { .. } => {
                 self.clear();
-                self.ui.warn(&format!("{source}: {error}"));
+                self.ui.warn(&event.to_string());
             }
-            Event::Waiting { lock } => {
-                self.ui.note(&format!("another process fetches the same model, waiting for it ({})", lock.display()));
-            }
-            Event::Discarded { path, why } => self.ui.note(&format!("{}: {why}", path.display())),
-            Event::Start { verb, what, bytes } => {
+            FetchEvent::Start { verb, what, bytes } => {
                 self.clear();
                 if self.ui.progress() {
                     let bar = bar(
@@ -53,12 +51,12 @@ impl Progress for HubProgress {
                     *self.bar.borrow_mut() = Some(bar);
                 }
             }
-            Event::Bytes(done) => {
+            FetchEvent::Bytes(done) => {
                 if let Some(bar) = &*self.bar.borrow() {
                     bar.set_position(done);
                 }
             }
-            Event::Finish => self.clear(),
+            FetchEvent::Finish => self.clear(),
         }
     }
 }
