@@ -1,9 +1,8 @@
 //! What a generation cost and what speculation did, in words and in JSON.
 
-use selfspec_engine::{
-    DrafterChoice, DrafterKind, LayerPlan, Readout, RoundTrace, SpecStats, SpeculationParams, Summary,
-};
+use selfspec_engine::{LayerPlan, Readout, Summary};
 use selfspec_lab::statistics::tokens_per_second;
+use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
 
 /// The drafter that was used last; if none was, the one that was asked for.
@@ -153,6 +152,8 @@ impl<'a> RunJson<'a> {
 
 #[cfg(test)]
 mod tests {
+    use selfspec_speculate::{DraftPath, DrafterOff, OffCause};
+
     use super::*;
 
     #[test]
@@ -164,7 +165,17 @@ mod tests {
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
         let mut stats = SpecStats::default();
-        stats.off_reason = Some(layers.to_owned());
+        let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
+        stats.drafters_off = vec![DrafterOff {
+            drafter: DrafterKind::LayerSkip,
+            cause: OffCause::Unprofitable { speedup: 0.75 },
+            acceptance: 0.5,
+            judged: 1.0,
+            draft_step: Some((path, 0.6)),
+            draft_len: 2,
+            verification: 1.12,
+        }];
+        assert_eq!(stats.off_reason().as_deref(), Some(layers));
         let line = speculation_line(&SpeculationParams::default(), &stats);
         assert!(line.ends_with("judged draft") && line.len() <= LINE && line.matches("off").count() == 1, "{line}");
     }

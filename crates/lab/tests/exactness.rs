@@ -4,7 +4,6 @@ use selfspec_lab::statistics::{DraftingRule, SamplingTrial, TrialResult, exact_d
 use selfspec_model::TokenId;
 use selfspec_speculate::SamplingParams;
 
-
 const VOCAB: usize = 10;
 const DRAWS: u64 = 100_000;
 
@@ -113,7 +112,8 @@ fn a_draft_over_some_tokens_leaves_the_distribution_as_it_is() {
             let got = trial.run().expect("valid");
             assert!(got.test.passes() && got.test.freedom >= 8 && got.accepted > 0, "{params:?}: {got:?}");
             rejected += got.rejected;
-            let wrong = SamplingTrial { drafting: DraftingRule::JudgedAtTemperature(params.temperature * 2.0), ..trial };
+            let wrong =
+                SamplingTrial { drafting: DraftingRule::JudgedAtTemperature(params.temperature * 2.0), ..trial };
             assert!(seed.is_some() || !wrong.run().expect("valid").test.passes(), "{params:?}: the mutant passed");
         }
     }

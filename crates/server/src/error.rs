@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use selfspec_engine::{EngineError, SequenceError};
+use selfspec_engine::EngineError;
+use selfspec_speculate::SequenceError;
 use serde_json::json;
 
 /// An error with its HTTP status.

@@ -209,9 +209,7 @@ impl SequenceParams {
         check_tokens("eos", self.eos.iter(), vocab)?;
         check_tokens("logit_bias", self.sampling.logit_bias.iter().map(|(token, _)| token), vocab)?;
         match self.logprobs.filter(|n| *n > MAX_LOGPROBS) {
-            Some(n) => {
-                Err(ParamError::OutOfRange { field: "logprobs", value: n as f64, expected: "from 0 to 64" })
-            }
+            Some(n) => Err(ParamError::OutOfRange { field: "logprobs", value: n as f64, expected: "from 0 to 64" }),
             None => Ok(()),
         }
     }

@@ -190,7 +190,10 @@ fn drafters_combine_and_every_round_has_its_reason() {
     assert!(rounds(DrafterKind::ExitHead) > 2 && rounds(DrafterKind::PromptLookup) > 10, "{trace:?}");
     assert_eq!(trace[0].reason, RoundReason::Prompt);
     assert!(trace.iter().any(|r| matches!(r.reason, RoundReason::Pays { speedup } if speedup > 1.02)));
-    assert!(trace.iter().any(|r| r.reason == RoundReason::TimesPlainStep), "a plain step is timed before costs are compared");
+    assert!(
+        trace.iter().any(|r| r.reason == RoundReason::TimesPlainStep),
+        "a plain step is timed before costs are compared"
+    );
     for round in &trace {
         let drafts = matches!(round.reason, RoundReason::Pays { .. } | RoundReason::Probe { .. });
         assert_eq!(round.drafter.is_some(), drafts, "{round:?}");
@@ -204,7 +207,12 @@ fn drafters_combine_and_every_round_has_its_reason() {
     let trace = trace_of(&with_head(0.85, 3, 2), traced(DrafterChoice::Off, greedy(), 5));
     assert!(trace[1..].iter().all(|r| r.reason == RoundReason::Off));
     let trace = trace_of(&with_head(0.0, 3, 2), traced(DrafterChoice::ExitHead, greedy(), 200));
-    assert!(trace.iter().any(|r| matches!(r.reason, RoundReason::Unprofitable { .. } | RoundReason::LossBudgetSpent { .. })), "{trace:?}");
+    assert!(
+        trace
+            .iter()
+            .any(|r| matches!(r.reason, RoundReason::Unprofitable { .. } | RoundReason::LossBudgetSpent { .. })),
+        "{trace:?}"
+    );
 }
 
 /// The same acceptance pays alone and not in a batch whose passes are bound by arithmetic: costs decide, not acceptance.

@@ -5,8 +5,8 @@ mod common;
 use common::{Guard, Live, Runner, always, exit, greedy, plain, prompt, seeded, skip};
 use selfspec_model::TokenId;
 use selfspec_speculate::{
-    DraftLen, DrafterChoice, DrafterKind, PenaltyHistory, LogitsRow, TokenMask, RoundPosition, Sampler, SamplingParams, SequenceParams,
-    SequenceError, SpeculationParams, TokenConstraint,
+    DraftLen, DrafterChoice, DrafterKind, LogitsRow, PenaltyHistory, RoundPosition, Sampler, SamplingParams,
+    SequenceError, SequenceParams, SpeculationParams, TokenConstraint, TokenMask,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 

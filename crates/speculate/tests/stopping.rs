@@ -5,8 +5,8 @@ mod common;
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
 use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
 use selfspec_speculate::{
-    CostModel, DraftLen, DrafterChoice, FinishReason, LogitsError, MAX_DRAFT, SamplingParams, Sequence, SequenceParams,
-    SequenceError, SpeculationParams, Target,
+    CostModel, DraftLen, DrafterChoice, FinishReason, LogitsError, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
+    SequenceParams, SpeculationParams, Target,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 

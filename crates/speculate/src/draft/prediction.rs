@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
-use crate::sample::sampler::Draft;
 use crate::draft::kind::DrafterKind;
+use crate::sample::sampler::Draft;
 
 /// Longest suffix of the output that is compared: enough to tell one place of the prediction from another.
 const LONGEST: usize = 32;

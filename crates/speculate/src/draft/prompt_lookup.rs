@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
-use crate::sample::sampler::Draft;
 use crate::draft::kind::DrafterKind;
+use crate::sample::sampler::Draft;
 
 /// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent place of each.
 ///

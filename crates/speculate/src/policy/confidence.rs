@@ -89,7 +89,11 @@ mod tests {
         assert!((own.acceptance(&none, 0.0, 0.45) - 0.45).abs() < 1e-6);
         assert!((own.acceptance(&none, 0.7, 0.45) - 0.7).abs() < 1e-6);
         assert_eq!(
-            (own.min_confidence(&none, 0.0, 0.5), own.min_confidence(&none, 0.0, 0.0), own.min_confidence(&none, 0.0, 0.999)),
+            (
+                own.min_confidence(&none, 0.0, 0.5),
+                own.min_confidence(&none, 0.0, 0.0),
+                own.min_confidence(&none, 0.0, 0.999)
+            ),
             (0.5, 0.0, f32::INFINITY)
         );
         for _ in 0..40 {

@@ -80,8 +80,8 @@ pub trait TokenConstraint: fmt::Debug + Send {
 #[derive(Debug)]
 pub(crate) struct RoundConstraint {
     automaton: Box<dyn TokenConstraint>,
-    drafts: usize,            // that it holds
-    taken: usize,             // tokens of the round that it holds, the drafts included
+    drafts: usize,                 // that it holds
+    taken: usize,                  // tokens of the round that it holds, the drafts included
     known: Vec<Option<TokenMask>>, // the masks after 0, 1, ... tokens of the round; what was copied needed none
 }
 

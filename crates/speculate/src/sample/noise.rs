@@ -106,7 +106,13 @@ impl NoiseKey {
 
     /// [`NoiseKey::gumbel_argmax`] over a whole row, where the score of logit i is `(row[i] - peak) * scale`, and its token the i-th of `tokens`; `None`:
     /// token i.
-    pub(crate) fn gumbel_argmax_row(self, peak: PeakLogit, row: &[f32], tokens: Option<&[TokenId]>, scale: f32) -> TokenId {
+    pub(crate) fn gumbel_argmax_row(
+        self,
+        peak: PeakLogit,
+        row: &[f32],
+        tokens: Option<&[TokenId]>,
+        scale: f32,
+    ) -> TokenId {
         match tokens {
             None => wide(GumbelArgmaxAll { key: self, row, peak, scale }),
             Some(tokens) => wide(GumbelArgmaxSome { key: self, row, tokens, peak, scale }),
@@ -288,7 +294,8 @@ mod tests {
         let mut counts = [0u32; 5];
         let draws = 200_000;
         for pos in 0..draws {
-            counts[NoiseKey::coupled(7, pos).gumbel_argmax_row(PeakLogit { token: 0, logit: 0.0 }, &scores, None, 1.0) as usize] += 1;
+            counts[NoiseKey::coupled(7, pos).gumbel_argmax_row(PeakLogit { token: 0, logit: 0.0 }, &scores, None, 1.0)
+                as usize] += 1;
         }
         assert_eq!(counts[3], 0);
         for (count, s) in counts.iter().zip(scores) {
@@ -301,7 +308,13 @@ mod tests {
     #[test]
     fn purposes_rows_positions_and_seeds_have_keys_of_their_own() {
         let mut keys = std::collections::HashSet::new();
-        let purposes = [NoisePurpose::Coupled, NoisePurpose::Draft, NoisePurpose::Accept, NoisePurpose::Residual, NoisePurpose::Target];
+        let purposes = [
+            NoisePurpose::Coupled,
+            NoisePurpose::Draft,
+            NoisePurpose::Accept,
+            NoisePurpose::Residual,
+            NoisePurpose::Target,
+        ];
         for seed in 0..8 {
             for purpose in purposes {
                 for pos in 0..32 {

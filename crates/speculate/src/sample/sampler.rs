@@ -15,11 +15,11 @@
 use selfspec_model::TokenId;
 
 use crate::error::LogitsError;
-use crate::sample::params::SamplingParams;
+use crate::sample::constraint::TokenMask;
 use crate::sample::distribution::Distribution;
 use crate::sample::history::PenaltyHistory;
-use crate::sample::constraint::TokenMask;
-use crate::sample::noise::{NoiseKey, RoundPosition, NoisePurpose};
+use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
+use crate::sample::params::SamplingParams;
 use crate::sample::softmax::{PeakLogit, sum_exp};
 use crate::sample::truncation::TokenTruncation;
 
@@ -116,7 +116,13 @@ impl Sampler {
 
     /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
     /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
-    pub fn draft(&mut self, row: LogitsRow<'_>, history: &PenaltyHistory, at: RoundPosition, min_confidence: f32) -> Option<Draft> {
+    pub fn draft(
+        &mut self,
+        row: LogitsRow<'_>,
+        history: &PenaltyHistory,
+        at: RoundPosition,
+        min_confidence: f32,
+    ) -> Option<Draft> {
         let tokens = row.tokens;
         let token = |i| row.token(i);
         let row = edit(&self.params, row, history, &mut self.edited);
@@ -130,7 +136,9 @@ impl Sampler {
         }
         let draft = match self.rule {
             SamplingRule::Greedy => Draft::point(token(peak.token)),
-            SamplingRule::Coupled { seed } => Draft::point(gumbel_argmax(&mut self.truncation, row, tokens, peak, self.scale, seed, at)),
+            SamplingRule::Coupled { seed } => {
+                Draft::point(gumbel_argmax(&mut self.truncation, row, tokens, peak, self.scale, seed, at))
+            }
             SamplingRule::Rejection { entropy } => {
                 let mut q = self.spare.pop().unwrap_or_default();
                 distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
@@ -161,7 +169,9 @@ impl Sampler {
         let peak = PeakLogit::of(row)?;
         let guess = draft.map(|d| d.token);
         let entropy = match self.rule {
-            SamplingRule::Greedy => return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) }),
+            SamplingRule::Greedy => {
+                return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
+            }
             SamplingRule::Coupled { seed } => {
                 let token = gumbel_argmax(&mut self.truncation, row, None, peak, self.scale, seed, at);
                 return Ok(VerifiedToken { token, accepted: guess == Some(token) });
@@ -199,7 +209,12 @@ impl Sampler {
 }
 
 /// The row after mask, bias and penalties: the logits themselves where there are none.
-fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &PenaltyHistory, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+fn edit<'a>(
+    params: &SamplingParams,
+    row: LogitsRow<'a>,
+    history: &PenaltyHistory,
+    scratch: &'a mut Vec<f32>,
+) -> &'a [f32] {
     let LogitsRow { logits, tokens, mask } = row;
     if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
         return logits;

@@ -55,7 +55,13 @@ impl TokenTruncation {
 
     /// What remains of `row` at a temperature of `1 / scale`, in ascending order of ids; never nothing. Weights are filled in. Logit i is
     /// that of the i-th of `tokens`, which ascend; `None`: of token i.
-    pub(crate) fn select(&mut self, row: &[f32], tokens: Option<&[TokenId]>, peak: PeakLogit, scale: f32) -> &[TokenCandidate] {
+    pub(crate) fn select(
+        &mut self,
+        row: &[f32],
+        tokens: Option<&[TokenId]>,
+        peak: PeakLogit,
+        scale: f32,
+    ) -> &[TokenCandidate] {
         self.kept.clear();
         if self.top_k < row.len() {
             top_k(row, self.top_k, &mut self.kept);

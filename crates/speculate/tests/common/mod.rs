@@ -3,8 +3,8 @@
 
 use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_speculate::{
-    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SequenceError,
-    SpecStats, SpeculationParams, Target, TokenLogprob, keep_cheap_drafts,
+    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceError,
+    SequenceParams, SpecStats, SpeculationParams, Target, TokenLogprob, keep_cheap_drafts,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 

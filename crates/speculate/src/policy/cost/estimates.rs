@@ -108,7 +108,9 @@ impl<'a> CostEstimates<'a> {
         let nearest =
             (0..LOADS).map(|d| [load.checked_sub(d), Some(load + d)]).flat_map(|pair| pair.into_iter().flatten());
         nearest.filter(|load| *load < LOADS).find_map(|load| {
-            self.at_nearest_level(|level| own.times[level].draft[load].measured(self.steps.recorded, self.steps.batch()))
+            self.at_nearest_level(|level| {
+                own.times[level].draft[load].measured(self.steps.recorded, self.steps.batch())
+            })
         })
     }
 
@@ -148,4 +150,3 @@ impl<'a> CostEstimates<'a> {
         }
     }
 }
-

@@ -159,11 +159,11 @@ impl RecordedSteps {
 /// What tells a decoding step's kind: its rows, counted.
 struct StepShape<'a> {
     level: usize,
-    kept: usize,           // rows that enter from kept states
-    from_token: usize,     // rows of the full plan that enter from their tokens
+    kept: usize,       // rows that enter from kept states
+    from_token: usize, // rows of the full plan that enter from their tokens
     sequences: usize,
     draft: Option<&'a Row>, // the last draft row
-    one_path: bool,        // whether all draft rows have the same path
+    one_path: bool,         // whether all draft rows have the same path
 }
 
 impl<'a> StepShape<'a> {
