@@ -151,8 +151,8 @@ fn masked_tokens_are_impossible_ones() {
         for pos in 0..200 {
             let at = RoundPosition { pos, row: 0 };
             let masked = LogitsRow { mask: Some(&mask), ..LogitsRow::all(&logits) };
-            let got = one.judge(masked, &history, at, None).expect("possible");
-            assert_eq!(got, other.judge(LogitsRow::all(&cut), &history, at, None).expect("possible"));
+            let got = one.verify(masked, &history, at, None).expect("possible");
+            assert_eq!(got, other.verify(LogitsRow::all(&cut), &history, at, None).expect("possible"));
             assert!(mask.contains(got.token));
             let tokens: Vec<TokenId> = (0..VOCAB).step_by(2).collect();
             let every_second: Vec<f32> = logits.iter().step_by(2).copied().collect();
