@@ -3,9 +3,10 @@
 //! [`service`] queues and runs compilations, [`cache`] keeps their results.
 
 mod cache;
-pub(crate) mod mask;
+
 pub(crate) mod model_compiler;
 pub(crate) mod service;
+pub(crate) mod sequence_grammar;
 mod thread_clock;
 
 #[cfg(test)]
