@@ -5,8 +5,8 @@
 mod cache;
 
 pub(crate) mod model_compiler;
-pub(crate) mod service;
 pub(crate) mod sequence_grammar;
+pub(crate) mod service;
 mod thread_clock;
 
 #[cfg(test)]
