@@ -4,7 +4,7 @@ use selfspec_engine::{
     DraftLen, DraftPath, DrafterChoice, Engine, LayerPlan, Readout, SpeculationParams, TunedDrafter,
 };
 
-use crate::request::exit_plan;
+use selfspec_lab::exit_plan;
 
 /// A way to draft that is tried.
 #[derive(Debug, Clone)]
@@ -50,7 +50,11 @@ pub(crate) fn all(engine: &Engine, exits: &[usize]) -> anyhow::Result<Vec<Candid
     exits.sort_unstable();
     exits.dedup();
     for exit in exits {
-        candidates.push(skip(format!("exit {exit}"), exit_plan("--exits", n, exit)?, Some(exit)));
+        candidates.push(skip(
+            format!("exit {exit}"),
+            exit_plan(n, exit).map_err(|e| anyhow::anyhow!("--exits {exit}: {e}"))?,
+            Some(exit),
+        ));
     }
     // The middle layers change the hidden state least.
     for (from, to) in [(0.4, 0.57), (0.33, 0.67), (0.55, 0.75)].map(|(a, b)| (at(n, a), at(n, b))) {
