@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use selfspec_engine::{
-    Backend, BackendError, DraftHeads, Engine, Enter, LayerPlan, Model, Readout, Row, StepOutput, TokenId,
+    Backend, BackendError, CpuModel, DraftHeads, Engine, Enter, LayerPlan, Readout, Row, StepOutput, TokenId,
 };
 use serde_json::json;
 
@@ -57,7 +57,7 @@ pub(crate) fn check(engine: &Engine, plan: Option<&LayerPlan>, texts: &[Vec<Toke
 }
 
 /// Layer skip at `plan`, with the model's head and with the draft vocabulary where there is one, and the exit head.
-fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<Exit> {
+fn exits(model: &CpuModel, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<Exit> {
     let n = model.config().n_layers;
     let norm = || model.output_norm().to_vec();
     let mut exits = Vec::new();
@@ -84,7 +84,7 @@ fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<Exi
 
 fn distances(
     backend: &mut dyn Backend,
-    model: &Arc<Model>,
+    model: &Arc<CpuModel>,
     exits: &[Exit],
     texts: &[Vec<TokenId>],
 ) -> Result<Vec<Distance>, BackendError> {
@@ -143,7 +143,7 @@ fn draft(
     Ok(drafted)
 }
 
-fn add(model: &Model, exit: &Exit, state: &[f32], logits: &[f32], sums: &mut [f64; 4]) {
+fn add(model: &CpuModel, exit: &Exit, state: &[f32], logits: &[f32], sums: &mut [f64; 4]) {
     let wide = |x: &f32| f64::from(*x);
     let mean = state.iter().map(|x| wide(x).powi(2)).sum::<f64>() / state.len() as f64;
     let scale = 1.0 / (mean + f64::from(model.config().norm_eps)).sqrt();
