@@ -14,10 +14,11 @@ mod fault;
 mod forward;
 mod kv;
 mod load;
-mod model;
+
 mod panels;
 mod profile;
 mod rope;
+mod spec;
 
 pub use arch::config::{ArchConfig, LocalAttention, RopeScaling};
 pub use arch::family::Architecture;
@@ -31,7 +32,6 @@ pub use exit::error::{DraftVocabError, ExitHeadError};
 pub use exit::tensors::{ExitHeadForm, ExitHeadTensor};
 pub use fault::Fault;
 pub use load::sink::{SinkError, StoredMatrix, StoredTensor, WeightSink};
-pub use model::Model;
 pub use panels::dense::Rotations;
 pub use panels::draft_heads::DraftHeads;
 pub use panels::draft_vocab::DraftVocab;
@@ -39,3 +39,4 @@ pub use panels::exit_head::ExitHead;
 pub use panels::model::CpuModel;
 pub use plan::{LayerPlan, PlanError};
 pub use profile::{Part, PartSeconds, Profiler};
+pub use spec::ModelSpec;

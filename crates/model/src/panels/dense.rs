@@ -48,7 +48,7 @@ impl CpuModel {
 
     /// The rotary angles of positions `0..positions`.
     pub fn rotations(&self, positions: usize) -> Rotations {
-        let mut rope = self.shared().rope().clone();
+        let mut rope = self.spec().rope().clone();
         rope.set_positions(0..positions);
         let rows = rope.rows();
         Rotations { cos: rows.cos.to_vec(), sin: rows.sin.to_vec(), rot: rows.rot, style: rows.style }

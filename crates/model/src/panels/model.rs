@@ -9,14 +9,14 @@ use crate::arch::config::ArchConfig;
 use crate::arch::tensor::{LayerTensor as T, ModelTensor};
 use crate::error::ModelError;
 use crate::load::sink::{SinkError, StoredTensor, WeightSink};
-use crate::model::Model;
 use crate::plan::LayerPlan;
 use crate::profile::Part;
+use crate::spec::ModelSpec;
 
 /// A model in the CPU's memory. Shared by every backend that runs it; never changed.
 #[derive(Debug)]
 pub struct CpuModel {
-    model: Model,
+    model: ModelSpec,
     embedding: PanelMatrix,    // (vocab, dim)
     head: Option<PanelMatrix>, // (vocab, dim); the embedding where the two are tied
     output_norm: Vec<f32>,     // (dim)
@@ -32,7 +32,7 @@ impl CpuModel {
     /// and where it is.
     pub fn open(checkpoint: &Checkpoint, team: &Team) -> Result<CpuModel, ModelError> {
         let mut panels = Panels::new(Packer { team, whole: true });
-        let model = Model::load(checkpoint, &mut panels)?;
+        let model = ModelSpec::load(checkpoint, &mut panels)?;
         Ok(panels.finish(model))
     }
 
@@ -43,11 +43,11 @@ impl CpuModel {
     /// As [`CpuModel::open`].
     pub fn check(checkpoint: &Checkpoint) -> Result<(), ModelError> {
         let team = Team::new(1);
-        Model::load(checkpoint, &mut Panels::new(Packer { team: &team, whole: false })).map(drop)
+        ModelSpec::load(checkpoint, &mut Panels::new(Packer { team: &team, whole: false })).map(drop)
     }
 
     /// The model without its weights.
-    pub fn shared(&self) -> &Model {
+    pub fn spec(&self) -> &ModelSpec {
         &self.model
     }
 
@@ -125,7 +125,7 @@ impl<'a> Panels<'a> {
     }
 
     /// The model whose weights have all come.
-    pub(crate) fn finish(mut self, model: Model) -> CpuModel {
+    pub(crate) fn finish(mut self, model: ModelSpec) -> CpuModel {
         for (l, layer) in self.layers.iter_mut().enumerate() {
             layer.window = model.config().window(l);
         }
@@ -182,7 +182,7 @@ mod tests {
         let config = ArchConfig { architecture: Architecture(&FUSED), ..ArchConfig::read(checkpoint)? };
         let team = Team::new(1);
         let mut panels = Panels::new(Packer { team: &team, whole: true });
-        let model = Model::load_as(config, checkpoint, &mut panels)?;
+        let model = ModelSpec::load_as(config, checkpoint, &mut panels)?;
         Ok(panels.finish(model))
     }
 
