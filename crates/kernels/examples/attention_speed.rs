@@ -48,7 +48,7 @@ fn measure(compute: &Compute, context: usize, layers: usize, (kv_heads, group, d
             for (kv, times) in caches.iter().zip(&mut times) {
                 let start = Instant::now();
                 for layer in 0..layers {
-                    compute.attention(kv, layer, &rows, heads, &q, 0.125, None, &mut out);
+                    compute.attention(kv, layer, &rows, heads, &q, 0.125, &mut out);
                 }
                 times.push(start.elapsed().as_secs_f64());
             }

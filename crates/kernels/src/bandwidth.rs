@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::matmul::Storage;
+use crate::matmul::{AHEAD, FAR_AHEAD, FAR_STEP, Storage};
+use crate::simd::{prefetch, prefetch_far};
 use crate::team::Team;
 
 const PASSES: usize = 9;
@@ -42,18 +43,9 @@ fn read(data: &[u8]) -> u64 {
     let lines = data.chunks_exact(64);
     let rest = lines.remainder().iter().map(|b| u64::from(*b)).sum::<u64>();
     for (i, line) in lines.enumerate() {
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = i;
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch takes any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-
-            use crate::matmul::{AHEAD, FAR_AHEAD, FAR_STEP};
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
-            if i.is_multiple_of(FAR_STEP / 64) {
-                _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(FAR_AHEAD).cast());
-            }
+        prefetch(line.as_ptr().wrapping_add(AHEAD));
+        if i.is_multiple_of(FAR_STEP / 64) {
+            prefetch_far(line.as_ptr().wrapping_add(FAR_AHEAD));
         }
         for (sum, word) in sums.iter_mut().zip(bytemuck::cast_slice::<u8, [u8; 8]>(line)) {
             *sum = sum.wrapping_add(u64::from_ne_bytes(*word));

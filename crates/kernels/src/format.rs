@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::matmul::PanelMatrix;
-
 /// What a matrix wants its input as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
@@ -29,12 +27,6 @@ impl Inputs {
     pub const INT8: Inputs = Inputs { f32: false, int8: true };
     /// Both.
     pub const BOTH: Inputs = Inputs { f32: true, int8: true };
-
-    /// What all of these matrices together want.
-    pub fn of(weights: &[&PanelMatrix]) -> Inputs {
-        let any = |input| weights.iter().any(|w| w.wants() == input);
-        Inputs { f32: any(Input::F32), int8: any(Input::Int8) }
-    }
 
     /// Whether `input` is among them.
     pub fn has(self, input: Input) -> bool {

@@ -10,6 +10,7 @@ mod activations;
 mod attention;
 mod bandwidth;
 mod compute;
+pub mod dense;
 mod elementwise;
 mod error;
 mod format;

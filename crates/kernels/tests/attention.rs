@@ -22,7 +22,6 @@ struct Case {
     pages: Vec<u32>,
     heads: usize,
     scale: f32,
-    softcap: Option<f32>,
     k: Vec<f64>, // (position, kv_heads, head_dim), as the cache holds them
     v: Vec<f64>,
 }
@@ -58,7 +57,7 @@ impl Case {
             write(&mut kv, LAYER, pages[pos / PAGE_POSITIONS], pos % PAGE_POSITIONS, &k[at.clone()], &v[at]);
         }
         let [k, v] = [k, v].map(|x| x.chunks(dim).flat_map(|x| held(kv_type, x)).collect());
-        Case { kv, pages, heads: kv_heads * group, scale: 2.0 / (dim as f32).sqrt(), softcap: None, k, v }
+        Case { kv, pages, heads: kv_heads * group, scale: 2.0 / (dim as f32).sqrt(), k, v }
     }
 
     fn width(&self) -> usize {
@@ -75,7 +74,7 @@ impl Case {
         let rows: Vec<AttentionRow<'_>> =
             rows.iter().map(|(first, pos)| AttentionRow { pages: &self.pages, pos: *pos, first: *first }).collect();
         let mut out = vec![7.0; q.len()];
-        compute.attention(&self.kv, LAYER, &rows, self.heads, &q, self.scale, self.softcap, &mut out);
+        compute.attention(&self.kv, LAYER, &rows, self.heads, &q, self.scale, &mut out);
         out.chunks(self.width()).map(<[f32]>::to_vec).collect()
     }
 
@@ -90,8 +89,7 @@ impl Case {
                 .map(|p| {
                     let dot: f64 =
                         q[head * dim..][..dim].iter().zip(row(&self.k, p)).map(|(q, k)| f64::from(*q) * k).sum();
-                    let s = dot * f64::from(self.scale);
-                    self.softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
+                    dot * f64::from(self.scale)
                 })
                 .collect();
             let m = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -162,19 +160,6 @@ fn every_instruction_set_agrees_with_f64() {
                 }
             }
         }
-    }
-}
-
-#[test]
-fn softcap_squashes_the_scores() {
-    for kv_type in KvType::ALL {
-        let mut case = Case::new(kv_type, 1, 2, 32, 200);
-        let plain = case.run(&computes(1)[0], &[(0, 199)]);
-        case.softcap = Some(1.5);
-        for compute in computes(1) {
-            case.check(&compute, &[(0, 0), (0, 70), (0, 199)]);
-        }
-        assert_ne!(plain, case.run(&computes(1)[0], &[(0, 199)]));
     }
 }
 
@@ -275,7 +260,7 @@ fn rows_of_many_sequences_do_not_mix() {
                 ];
                 let q: Vec<f32> = rows.iter().flat_map(|row| case.query(row.pos)).collect();
                 let mut out = vec![0.0; q.len()];
-                compute.attention(&case.kv, LAYER, &rows, case.heads, &q, case.scale, None, &mut out);
+                compute.attention(&case.kv, LAYER, &rows, case.heads, &q, case.scale, &mut out);
                 let got: Vec<Vec<u32>> = out.chunks(case.width()).map(bits).collect();
                 assert_eq!(got, expected, "{isa} {threads} threads");
             }
@@ -338,7 +323,7 @@ fn a_nan_that_a_row_sees_is_not_hidden() {
             q[24] = f32::NAN;
             let rows = [8, 9].map(|pos| AttentionRow { pages: &case.pages, pos, first: 0 });
             let mut out = vec![0.0; q.len()];
-            compute.attention(&case.kv, LAYER, &rows, 4, &q, 1.0, None, &mut out);
+            compute.attention(&case.kv, LAYER, &rows, 4, &q, 1.0, &mut out);
             assert!(out[24..48].iter().all(|x| x.is_nan()));
             assert!(out[..24].iter().chain(&out[48..]).all(|x| x.is_finite()));
         }
@@ -377,7 +362,7 @@ fn broken_contracts_panic_before_any_kernel() {
             let kv = KvPages::new(KvType::F16, 1, 2, 8, 4).expect("small");
             let rows = [AttentionRow { pages, pos, first }];
             let (q, mut out) = (vec![0.0; len], vec![0.0; len]);
-            Compute::new(Isa::Scalar, 1).attention(&kv, layer, &rows, heads, &q, 1.0, None, &mut out);
+            Compute::new(Isa::Scalar, 1).attention(&kv, layer, &rows, heads, &q, 1.0, &mut out);
         })
     };
     assert_eq!(run(&[0], 0, 64, 0, 2, 16), "a row at position 64 of a sequence with 1 pages");

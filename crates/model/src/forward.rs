@@ -232,7 +232,7 @@ impl Pass<'_> {
             }
         }));
         let (query, attended) = (&s.query[..q_len], &mut s.attended[..q_len]);
-        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, None, attended);
+        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, attended);
         s.attention_rows = recycled(attention_rows);
         self.profiler.lap(Part::Attention);
     }

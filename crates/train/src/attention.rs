@@ -12,9 +12,9 @@
 //!
 //! Scores are recomputed for the gradient, block by block of positions, so that memory does not grow with the square of the length.
 
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use std::ops::Range;
 
-use crate::product::{Into, Packed, Scratch as ProductScratch, View, multiply};
 use crate::shape::Shape;
 use crate::span::Span;
 use crate::wide::{add_scaled, dot, exp, sum, wide};
@@ -36,10 +36,10 @@ pub(crate) struct KeyValue {
 /// K and V of step 0 of one sequence and head, packed for the products of all steps.
 #[derive(Default)]
 struct Exact {
-    keys: Packed,        // (position, head_dim)
-    keys_turned: Packed, // (head_dim, position)
-    values: Packed,
-    values_turned: Packed,
+    keys: PackedMatrix,        // (position, head_dim)
+    keys_turned: PackedMatrix, // (head_dim, position)
+    values: PackedMatrix,
+    values_turned: PackedMatrix,
 }
 
 /// Attention over the rows of some sequences, with its memory.
@@ -52,7 +52,7 @@ pub(crate) struct Attention {
     block: Vec<f32>,   // (block row, head_dim)
     dblock: Vec<f32>,
     dscores: Vec<f32>,
-    packed: Packed,
+    packed: PackedMatrix,
     products: ProductScratch,
 }
 
@@ -130,8 +130,8 @@ impl Attention {
         for (i, packs) in self.exact.iter_mut().take(count).enumerate() {
             let (span, kv) = (&exact.spans[i / shape.kv_heads], i % shape.kv_heads);
             let at = span.at * kv_dim + kv * head_dim;
-            let keys = View::strided(&exact.k[at..], span.len, head_dim, kv_dim);
-            let values = View::strided(&exact.v[at..], span.len, head_dim, kv_dim);
+            let keys = MatrixView::strided(&exact.k[at..], span.len, head_dim, kv_dim);
+            let values = MatrixView::strided(&exact.v[at..], span.len, head_dim, kv_dim);
             packs.keys.pack(keys);
             packs.keys_turned.pack(keys.transposed());
             packs.values.pack(values);
@@ -158,9 +158,9 @@ impl Attention {
                 log_sums[(block.at + i) * heads + block.kv * group..][..group].copy_from_slice(sums);
             }
             self.block.resize(block.rows * head_dim, 0.0);
-            let weights = View::new(&self.scores, block.rows, block.keys);
+            let weights = MatrixView::new(&self.scores, block.rows, block.keys);
             let values = self.exact[packs].values.part(0..block.keys, 0..head_dim);
-            multiply(weights, values, Into::Set, &mut self.block, head_dim, &mut self.products);
+            multiply(weights, values, Accumulate::Overwrite, &mut self.block, head_dim, &mut self.products);
             for (i, kv) in kv.iter().enumerate().skip(1) {
                 for (r, out) in self.block.chunks_exact_mut(head_dim).enumerate() {
                     add_scaled(out, self.extra[r * step.step + i - 1], &kv.v[step.own(block, r, i, kv)]);
@@ -189,9 +189,9 @@ impl Attention {
             step.gather(block, dout, 1.0, &mut self.dblock);
             step.gather(block, out, 1.0, &mut self.block);
             self.dscores.resize(block.rows * block.keys, 0.0);
-            let douts = View::new(&self.dblock, block.rows, head_dim);
+            let douts = MatrixView::new(&self.dblock, block.rows, head_dim);
             let values = self.exact[packs].values_turned.part(0..head_dim, 0..block.keys);
-            multiply(douts, values, Into::Set, &mut self.dscores, block.keys.max(1), &mut self.products);
+            multiply(douts, values, Accumulate::Overwrite, &mut self.dscores, block.keys.max(1), &mut self.products);
 
             // `block` becomes the gradient of the scaled queries.
             for r in 0..block.rows {
@@ -213,19 +213,19 @@ impl Attention {
                     add_scaled(own, dscore, &k[at]);
                 }
             }
-            let dscores = View::new(&self.dscores, block.rows, block.keys);
+            let dscores = MatrixView::new(&self.dscores, block.rows, block.keys);
             let keys = self.exact[packs].keys.part(0..block.keys, 0..head_dim);
-            multiply(dscores, keys, Into::Add, &mut self.block, head_dim, &mut self.products);
+            multiply(dscores, keys, Accumulate::Add, &mut self.block, head_dim, &mut self.products);
             step.scatter(block, &self.block, dq, |to, from| {
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = from * step.shape.attention_scale);
             });
             let at = kv[0].spans[block.sequence].at * kv_dim + block.kv * head_dim;
-            self.packed.pack(View::new(&self.queries, block.rows, head_dim));
+            self.packed.pack(MatrixView::new(&self.queries, block.rows, head_dim));
             let turned = dscores.transposed();
-            multiply(turned, self.packed.all(), Into::Add, &mut kv[0].dk[at..], kv_dim, &mut self.products);
-            self.packed.pack(View::new(&self.dblock, block.rows, head_dim));
-            let weights = View::new(&self.scores, block.rows, block.keys).transposed();
-            multiply(weights, self.packed.all(), Into::Add, &mut kv[0].dv[at..], kv_dim, &mut self.products);
+            multiply(turned, self.packed.all(), Accumulate::Add, &mut kv[0].dk[at..], kv_dim, &mut self.products);
+            self.packed.pack(MatrixView::new(&self.dblock, block.rows, head_dim));
+            let weights = MatrixView::new(&self.scores, block.rows, block.keys).transposed();
+            multiply(weights, self.packed.all(), Accumulate::Add, &mut kv[0].dv[at..], kv_dim, &mut self.products);
         }
     }
 
@@ -234,9 +234,9 @@ impl Attention {
         let head_dim = step.shape.head_dim;
         step.gather(block, step.q, step.shape.attention_scale, &mut self.queries);
         self.scores.resize(block.rows * block.keys, 0.0);
-        let queries = View::new(&self.queries, block.rows, head_dim);
+        let queries = MatrixView::new(&self.queries, block.rows, head_dim);
         let keys = self.exact[packs].keys_turned.part(0..head_dim, 0..block.keys);
-        multiply(queries, keys, Into::Set, &mut self.scores, block.keys.max(1), &mut self.products);
+        multiply(queries, keys, Accumulate::Overwrite, &mut self.scores, block.keys.max(1), &mut self.products);
         self.extra.clear();
         for (r, query) in self.queries.chunks_exact(head_dim).enumerate() {
             let own = |(i, kv): (usize, &KeyValue)| product(query, &kv.k[step.own(block, r, i, kv)]);

@@ -1,5 +1,6 @@
 //! What training computes against what the engine's forward pass computes with the head's file.
 
+use selfspec_kernels::dense::ProductScratch;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +18,6 @@ use crate::frozen::Frozen;
 use crate::head::HeadPlan;
 use crate::layout::{Layout, Tensor};
 use crate::norm::norm;
-use crate::product::Scratch;
 use crate::random::Random;
 use crate::rollout::Rollout;
 use crate::rows::{Rows, Taps};
@@ -118,7 +118,7 @@ fn compare(model: &Arc<Model>, plan: &HeadPlan) {
             let mut state = Vec::new();
             rollout.states(&all, step.min(rollout.steps() - 1), &[pos], &mut state);
             norm(&state, dim, weights.vector(Tensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
-            frozen.logits(&normed, &mut logits, &mut Scratch::default());
+            frozen.logits(&normed, &mut logits, &mut ProductScratch::default());
             let size = (logits.iter().map(|l| l * l).sum::<f32>() / logits.len() as f32).sqrt();
             let error = logits.iter().zip(out.logits(0)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(size > 0.5 && error < 4e-3 * size, "{plan:?}, start {start}, draft {step}: {error} of {size}");

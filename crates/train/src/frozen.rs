@@ -1,16 +1,16 @@
 //! What training needs of the frozen model: its final norm, and its head's rows for the draft vocabulary.
 
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use selfspec_model::{Model, TokenId};
 
 use crate::norm::norm;
-use crate::product::{Into, Packed, Scratch, View, multiply};
 
 /// The frozen model's side of the loss.
 pub(crate) struct Frozen {
     output_norm: Vec<f32>, // (dim)
     eps: f32,
-    forward: Packed,  // (dim, vocab)
-    backward: Packed, // (vocab, dim)
+    forward: PackedMatrix,  // (dim, vocab)
+    backward: PackedMatrix, // (vocab, dim)
     vocab: usize,
 }
 
@@ -28,8 +28,8 @@ impl Frozen {
     /// With the weight of the final norm, (dim), and the head's rows, (vocab, dim).
     pub(crate) fn new(output_norm: &[f32], eps: f32, rows: &[f32]) -> Frozen {
         let (dim, vocab) = (output_norm.len(), rows.len() / output_norm.len());
-        let view = View::new(rows, vocab, dim);
-        let (forward, backward) = (Packed::of(view.transposed()), Packed::of(view));
+        let view = MatrixView::new(rows, vocab, dim);
+        let (forward, backward) = (PackedMatrix::of(view.transposed()), PackedMatrix::of(view));
         Frozen { output_norm: output_norm.to_vec(), eps, forward, backward, vocab }
     }
 
@@ -45,15 +45,15 @@ impl Frozen {
     }
 
     /// Logits of normed rows. `normed`: (row, dim); `out`: (row, vocab).
-    pub(crate) fn logits(&self, normed: &[f32], out: &mut [f32], scratch: &mut Scratch) {
+    pub(crate) fn logits(&self, normed: &[f32], out: &mut [f32], scratch: &mut ProductScratch) {
         let dim = self.output_norm.len();
-        let normed = View::new(normed, normed.len() / dim, dim);
-        multiply(normed, self.forward.all(), Into::Set, out, self.vocab, scratch);
+        let normed = MatrixView::new(normed, normed.len() / dim, dim);
+        multiply(normed, self.forward.all(), Accumulate::Overwrite, out, self.vocab, scratch);
     }
 
     /// Gradient with respect to normed rows from that with respect to their logits.
-    pub(crate) fn logits_backward(&self, dlogits: &[f32], out: &mut [f32], scratch: &mut Scratch) {
-        let dlogits = View::new(dlogits, dlogits.len() / self.vocab, self.vocab);
-        multiply(dlogits, self.backward.all(), Into::Set, out, self.output_norm.len(), scratch);
+    pub(crate) fn logits_backward(&self, dlogits: &[f32], out: &mut [f32], scratch: &mut ProductScratch) {
+        let dlogits = MatrixView::new(dlogits, dlogits.len() / self.vocab, self.vocab);
+        multiply(dlogits, self.backward.all(), Accumulate::Overwrite, out, self.output_norm.len(), scratch);
     }
 }

@@ -1,5 +1,6 @@
 //! How good a head is: what it would draft on texts that were held out of training, against what the full model says there.
 
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,6 @@ use crate::frozen::Frozen;
 use crate::layout::Tensor;
 use crate::loss::{gather, top};
 use crate::norm::norm;
-use crate::product::{Into, Packed, Scratch, View, multiply};
 use crate::rollout::Rollout;
 use crate::rows::Rows;
 use crate::source::RowSource;
@@ -235,7 +235,7 @@ impl Group {
 
     /// For every row, whether the head's most likely token is the model's, and the overlap of their distributions.
     fn verdicts(&self, w: &Weights, frozen: &Frozen, rows: &Rows, rollout: &Rollout, step: usize) -> Vec<(bool, f32)> {
-        let (dim, vocab, mut scratch) = (w.shape.dim, frozen.vocab(), Scratch::default());
+        let (dim, vocab, mut scratch) = (w.shape.dim, frozen.vocab(), ProductScratch::default());
         let mut verdicts = vec![(false, 0.0); rows.len()];
         let counted: Vec<usize> = (0..rows.len()).filter(|row| rows.counts(*row, 0)).collect();
         let truths: Vec<(usize, Truth)> = counted.into_iter().zip(self.truths.iter().copied()).collect();
@@ -277,15 +277,15 @@ fn truths(model: &Model, ids: &[TokenId], normed: &[f32], threads: usize) -> Vec
         for (i, row) in head.chunks_exact_mut(dim).enumerate() {
             model.head_row((from + i) as TokenId, row);
         }
-        let packed = Packed::of(View::new(&head, tokens, dim).transposed());
+        let packed = PackedMatrix::of(MatrixView::new(&head, tokens, dim).transposed());
         std::thread::scope(|scope| {
             for (best, normed) in best.chunks_mut(share).zip(normed.chunks(share * dim)) {
                 let packed = &packed;
                 scope.spawn(move || {
-                    let (mut logits, mut scratch) = (vec![0.0; CHUNK * tokens], Scratch::default());
+                    let (mut logits, mut scratch) = (vec![0.0; CHUNK * tokens], ProductScratch::default());
                     for (best, normed) in best.chunks_mut(CHUNK).zip(normed.chunks(CHUNK * dim)) {
-                        let view = View::new(normed, best.len(), dim);
-                        multiply(view, packed.all(), Into::Set, &mut logits, tokens, &mut scratch);
+                        let view = MatrixView::new(normed, best.len(), dim);
+                        multiply(view, packed.all(), Accumulate::Overwrite, &mut logits, tokens, &mut scratch);
                         for (best, logits) in best.iter_mut().zip(logits.chunks_exact(tokens)) {
                             let at = highest(logits);
                             if logits[at] > best.0 {

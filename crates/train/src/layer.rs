@@ -4,11 +4,11 @@ use crate::attention::{Attention, KeyValue, Step};
 use crate::gate::{gated, gated_backward};
 use crate::layout::{Matrix, Tensor};
 use crate::norm::{norm, norm_again, norm_backward};
-use crate::product::{Into, Packed, Scratch as ProductScratch, View};
 use crate::rotary::{Turn, rotate};
 use crate::span::{Span, computed, give, take};
 use crate::weights::Weights;
 use crate::wide::{add, add_rows, add_to_rows};
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch};
 
 /// Rows before and after a norm whose input is needed again: the input, and what each row was multiplied by.
 #[derive(Default)]
@@ -43,14 +43,14 @@ pub(crate) struct Kept {
 pub(crate) struct Memory {
     pub(crate) attention: Attention,
     pub(crate) products: ProductScratch,
-    pub(crate) input: Vec<f32>,  // (row that enters, dim)
-    leaving: Vec<f32>,           // (row, dim)
-    wide: Vec<f32>,              // (row, ffn_dim), or (row that enters, dim)
-    part: Vec<f32>,              // (row, dim)
-    dq: Vec<f32>,                // (row, heads, head_dim)
-    dattended: Vec<f32>,         // (row, heads, head_dim)
-    pub(crate) before: Vec<f32>, // (row, anything): the gradient with respect to the input of a norm
-    pub(crate) packed: Packed,   // (row, inputs)
+    pub(crate) input: Vec<f32>,      // (row that enters, dim)
+    leaving: Vec<f32>,               // (row, dim)
+    wide: Vec<f32>,                  // (row, ffn_dim), or (row that enters, dim)
+    part: Vec<f32>,                  // (row, dim)
+    dq: Vec<f32>,                    // (row, heads, head_dim)
+    dattended: Vec<f32>,             // (row, heads, head_dim)
+    pub(crate) before: Vec<f32>,     // (row, anything): the gradient with respect to the input of a norm
+    pub(crate) packed: PackedMatrix, // (row, inputs)
 }
 
 /// Sets the length without touching what is there already.
@@ -86,9 +86,9 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     norm(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), s.eps, fit(&mut kept.x.inverse, entering), input);
     let now = &mut kv[step];
     let leavers = leaving(&kept.spans, step, s.dim, input, &mut m.leaving);
-    w.forward(Matrix::Query, leavers, Into::Set, fit(&mut kept.q, q_len), &mut m.products);
-    w.forward(Matrix::Key, input, Into::Set, fit(&mut now.k, kv_len), &mut m.products);
-    w.forward(Matrix::Value, input, Into::Set, fit(&mut now.v, kv_len), &mut m.products);
+    w.forward(Matrix::Query, leavers, Accumulate::Overwrite, fit(&mut kept.q, q_len), &mut m.products);
+    w.forward(Matrix::Key, input, Accumulate::Overwrite, fit(&mut now.k, kv_len), &mut m.products);
+    w.forward(Matrix::Value, input, Accumulate::Overwrite, fit(&mut now.v, kv_len), &mut m.products);
     heads(w, &kept.spans, &mut kept.q, After::query(w), &mut kept.raw_q);
     heads(w, &now.spans, &mut now.k, After::key(w), &mut kept.raw_k);
     if let Some((bias, _)) = w.bias(Tensor::ValueBias) {
@@ -107,12 +107,12 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     m.input.resize(rows * s.dim, 0.0);
     if s.sandwich {
         let part = fit(&mut kept.attention.input, rows * s.dim);
-        w.forward(Matrix::AttentionOutput, attended, Into::Set, part, &mut m.products);
+        w.forward(Matrix::AttentionOutput, attended, Accumulate::Overwrite, part, &mut m.products);
         let inverse = fit(&mut kept.attention.inverse, rows);
         norm(part, s.dim, w.vector(Tensor::PostAttentionNorm), s.eps, inverse, &mut m.input);
         add(middle, &m.input);
     } else {
-        w.forward(Matrix::AttentionOutput, attended, Into::Add, middle, &mut m.products);
+        w.forward(Matrix::AttentionOutput, attended, Accumulate::Add, middle, &mut m.products);
     }
 
     kept.out.clone_from(middle);
@@ -122,17 +122,17 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     norm(middle, s.dim, w.vector(Tensor::FfnNorm), s.eps, fit(&mut kept.middle.inverse, rows), &mut m.input);
     let gate = fit(&mut kept.gate, rows * s.ffn_dim);
     let up = fit(&mut kept.up, rows * s.ffn_dim);
-    w.forward(Matrix::Gate, &m.input, Into::Set, gate, &mut m.products);
-    w.forward(Matrix::Up, &m.input, Into::Set, up, &mut m.products);
+    w.forward(Matrix::Gate, &m.input, Accumulate::Overwrite, gate, &mut m.products);
+    w.forward(Matrix::Up, &m.input, Accumulate::Overwrite, up, &mut m.products);
     let wide = fit(&mut m.wide, rows * s.ffn_dim);
     gated(s.gate, gate, up, wide);
     if s.sandwich {
         let part = fit(&mut kept.ffn.input, rows * s.dim);
-        w.forward(Matrix::Down, wide, Into::Set, part, &mut m.products);
+        w.forward(Matrix::Down, wide, Accumulate::Overwrite, part, &mut m.products);
         norm(part, s.dim, w.vector(Tensor::PostFfnNorm), s.eps, fit(&mut kept.ffn.inverse, rows), &mut m.input);
         add(&mut kept.out, &m.input);
     } else {
-        w.forward(Matrix::Down, wide, Into::Add, &mut kept.out, &mut m.products);
+        w.forward(Matrix::Down, wide, Accumulate::Add, &mut kept.out, &mut m.products);
     }
 }
 
@@ -211,8 +211,8 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
         m.part.clone_from(&kept.dout);
     }
     let dattended = fit(&mut m.dattended, rows * s.q_dim());
-    w.backward(Matrix::AttentionOutput, &m.part, Into::Set, dattended, &mut m.products);
-    m.packed.pack(View::new(&kept.attended, rows, s.q_dim()));
+    w.backward(Matrix::AttentionOutput, &m.part, Accumulate::Overwrite, dattended, &mut m.products);
+    m.packed.pack(MatrixView::new(&kept.attended, rows, s.q_dim()));
     w.gradient(Matrix::AttentionOutput, &m.part, &m.packed, gradient, &mut m.products);
     let dq = fit(&mut m.dq, rows * s.q_dim());
     let at = Step { shape: s, spans: &kept.spans, step, q: &kept.q };
@@ -227,17 +227,17 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
     // Back through the projections to their input: `dinput` of the rows that enter, and the queries' part of those that leave.
     let input = fit(&mut m.input, entering * s.dim);
     norm_again(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), &kept.x.inverse, input);
-    m.packed.pack(View::new(input, entering, s.dim));
+    m.packed.pack(MatrixView::new(input, entering, s.dim));
     let dinput = fit(&mut m.wide, entering * s.dim);
-    for (matrix, d, into) in [(Matrix::Key, &*dk, Into::Set), (Matrix::Value, &*dv, Into::Add)] {
+    for (matrix, d, into) in [(Matrix::Key, &*dk, Accumulate::Overwrite), (Matrix::Value, &*dv, Accumulate::Add)] {
         w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
         w.backward(matrix, d, into, dinput, &mut m.products);
     }
     let leavers = leaving(&kept.spans, step, s.dim, input, &mut m.leaving);
-    m.packed.pack(View::new(leavers, rows, s.dim));
+    m.packed.pack(MatrixView::new(leavers, rows, s.dim));
     w.gradient(Matrix::Query, &m.dq, &m.packed, gradient, &mut m.products);
     let part = fit(&mut m.part, rows * s.dim);
-    w.backward(Matrix::Query, &m.dq, Into::Set, part, &mut m.products);
+    w.backward(Matrix::Query, &m.dq, Accumulate::Overwrite, part, &mut m.products);
     let dx = zeros(&mut kept.dx, entering * s.dim);
     for (from, to) in [(&*part, &mut *dinput), (&kept.dout, dx)] {
         match step {
@@ -264,16 +264,18 @@ fn ffn_backward(w: &Weights, kept: &mut Kept, gradient: &mut [f32], m: &mut Memo
     }
     let wide = fit(&mut m.wide, rows * s.ffn_dim);
     gated(s.gate, &kept.gate, &kept.up, wide);
-    m.packed.pack(View::new(wide, rows, s.ffn_dim));
+    m.packed.pack(MatrixView::new(wide, rows, s.ffn_dim));
     w.gradient(Matrix::Down, &m.part, &m.packed, gradient, &mut m.products);
-    w.backward(Matrix::Down, &m.part, Into::Set, wide, &mut m.products);
+    w.backward(Matrix::Down, &m.part, Accumulate::Overwrite, wide, &mut m.products);
     gated_backward(s.gate, &mut kept.gate, &mut kept.up, wide);
 
     let input = fit(&mut m.input, rows * s.dim);
     norm_again(&kept.middle.input, s.dim, w.vector(Tensor::FfnNorm), &kept.middle.inverse, input);
-    m.packed.pack(View::new(input, rows, s.dim));
+    m.packed.pack(MatrixView::new(input, rows, s.dim));
     let dinput = fit(&mut m.part, rows * s.dim);
-    for (matrix, d, into) in [(Matrix::Gate, &kept.gate, Into::Set), (Matrix::Up, &kept.up, Into::Add)] {
+    for (matrix, d, into) in
+        [(Matrix::Gate, &kept.gate, Accumulate::Overwrite), (Matrix::Up, &kept.up, Accumulate::Add)]
+    {
         w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
         w.backward(matrix, d, into, dinput, &mut m.products);
     }

@@ -1,8 +1,8 @@
 //! The tensors of a head in training: their names, their shapes, and their places in one row of floats.
 
+use selfspec_kernels::dense::MatrixView;
 use std::ops::Range;
 
-use crate::product::View;
 use crate::shape::Shape;
 
 /// A tensor of a head.
@@ -225,7 +225,7 @@ pub(crate) struct MatrixAt {
 }
 
 impl MatrixAt {
-    pub(crate) fn view(self, values: &[f32]) -> View<'_> {
-        View::strided(&values[self.from..self.end], self.rows, self.cols, self.stride)
+    pub(crate) fn view(self, values: &[f32]) -> MatrixView<'_> {
+        MatrixView::strided(&values[self.from..self.end], self.rows, self.cols, self.stride)
     }
 }

@@ -30,7 +30,6 @@ mod loss;
 mod norm;
 mod optimizer;
 mod options;
-mod product;
 mod progress;
 mod random;
 mod rollout;

@@ -11,11 +11,11 @@ use crate::frozen::Frozen;
 use crate::layer::{Kept, fit, zeros};
 use crate::layout::Tensor;
 use crate::norm::{norm, norm_backward};
-use crate::product::Scratch;
 use crate::rows::Rows;
 use crate::span::places;
 use crate::weights::Weights;
 use crate::wide::{LANES, add, exp, wide};
+use selfspec_kernels::dense::ProductScratch;
 
 /// Rows that go through the vocabulary together.
 const CHUNK: usize = 240;
@@ -76,7 +76,7 @@ pub(crate) struct Memory {
     dstates: Vec<f32>, // (chunk row, dim)
     targets: Vec<f32>, // (chunk row, vocab)
     logits: Vec<f32>,  // (chunk row, vocab)
-    products: Scratch,
+    products: ProductScratch,
 }
 
 /// The losses of all steps. Writes the gradient with respect to what left the layer to `kept[..].dout` and adds that of the output norm to

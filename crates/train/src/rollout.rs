@@ -9,11 +9,11 @@ use crate::layer::{self, Kept, Memory, Normed, fit, zeros};
 use crate::layout::{Matrix, Tensor};
 use crate::loss::{self, Sums, Weighing, gather, losses};
 use crate::norm::{norm, norm_again, norm_backward};
-use crate::product::{Into, View};
 use crate::rows::{Rows, shift};
 use crate::span::{computed, give, places, places_before, take};
 use crate::weights::Weights;
 use crate::wide::add;
+use selfspec_kernels::dense::{Accumulate, MatrixView};
 
 /// Computes rollouts, in memory that is kept from one to the next.
 #[derive(Default)]
@@ -65,7 +65,13 @@ impl Rollout {
                         shift(&rows.sequences, dim, &rows.states[*tap], i, features, raw);
                     }
                     let x = fit(&mut now.x.input, rows.len() * dim);
-                    w.forward(Matrix::FuseExit, &self.exits.normed, Into::Set, x, &mut self.memory.products);
+                    w.forward(
+                        Matrix::FuseExit,
+                        &self.exits.normed,
+                        Accumulate::Overwrite,
+                        x,
+                        &mut self.memory.products,
+                    );
                     self.join(w, Matrix::FuseFeatures, Tensor::FeatureNorm, 0);
                 }
                 Some(before) => {
@@ -89,7 +95,7 @@ impl Rollout {
         if let Some(second) = self.kept.get(1) {
             take(&second.spans, dim, &e.normed, &mut e.later);
             let part = fit(&mut e.part, e.later.len());
-            w.forward(Matrix::GuessExit, &e.later, Into::Set, part, &mut self.memory.products);
+            w.forward(Matrix::GuessExit, &e.later, Accumulate::Overwrite, part, &mut self.memory.products);
         }
     }
 
@@ -98,7 +104,7 @@ impl Rollout {
         let (dim, Normed { input, inverse }) = (w.shape.dim, &mut self.read[step]);
         let normed = fit(&mut self.memory.input, input.len());
         norm(input, dim, w.vector(weight), w.shape.eps, fit(inverse, input.len() / dim), normed);
-        w.forward(matrix, normed, Into::Add, &mut self.kept[step].x.input, &mut self.memory.products);
+        w.forward(matrix, normed, Accumulate::Add, &mut self.kept[step].x.input, &mut self.memory.products);
     }
 
     /// Copies the head's states of some rows after a step of the last rollout, in which they count, to `out`. Shape: (row, dim).
@@ -153,9 +159,9 @@ impl Rollout {
         let (now, weight) = (&now[0], w.vector(norm_weight));
         let normed = fit(&mut m.input, input.len());
         norm_again(input, dim, weight, inverse, normed);
-        m.packed.pack(View::new(normed, input.len() / (parts * dim), parts * dim));
+        m.packed.pack(MatrixView::new(normed, input.len() / (parts * dim), parts * dim));
         w.gradient(matrix, &now.dx, &m.packed, gradient, &mut m.products);
-        w.backward(matrix, &now.dx, Into::Set, normed, &mut m.products);
+        w.backward(matrix, &now.dx, Accumulate::Overwrite, normed, &mut m.products);
         let dread = zeros(&mut m.before, input.len());
         let place = w.layout.place(norm_weight);
         norm_backward(input, dim, weight, inverse, normed, dread, &mut gradient[place]);
@@ -174,14 +180,14 @@ impl Rollout {
     fn exit_backward(&mut self, w: &Weights, rows: &Rows, gradient: &mut [f32]) {
         let (dim, m, e) = (w.shape.dim, &mut self.memory, &mut self.exits);
         let first = &self.kept[0].dx;
-        m.packed.pack(View::new(&e.normed, rows.len(), dim));
+        m.packed.pack(MatrixView::new(&e.normed, rows.len(), dim));
         w.gradient(Matrix::FuseExit, first, &m.packed, gradient, &mut m.products);
         let dnormed = fit(&mut m.input, rows.len() * dim);
-        w.backward(Matrix::FuseExit, first, Into::Set, dnormed, &mut m.products);
+        w.backward(Matrix::FuseExit, first, Accumulate::Overwrite, dnormed, &mut m.products);
         if let Some(second) = self.kept.get(1) {
-            m.packed.pack(View::new(&e.later, e.later.len() / dim, dim));
+            m.packed.pack(MatrixView::new(&e.later, e.later.len() / dim, dim));
             w.gradient(Matrix::GuessExit, &e.part, &m.packed, gradient, &mut m.products);
-            w.backward(Matrix::GuessExit, &e.part, Into::Set, &mut e.later, &mut m.products);
+            w.backward(Matrix::GuessExit, &e.part, Accumulate::Overwrite, &mut e.later, &mut m.products);
             give(&second.spans, dim, &e.later, dnormed);
         }
         // The states themselves are the frozen model's.

@@ -1,16 +1,16 @@
 //! The weights of a head as one optimizer step finds them, packed for the products of all shards.
 
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use std::ops::Range;
 
 use crate::layout::{Layout, Matrix, Tensor};
-use crate::product::{Into, Packed, Scratch, View, multiply};
 use crate::shape::Shape;
 
 /// A matrix W of (out, in).
 #[derive(Default)]
 struct Pack {
-    forward: Packed,  // W transposed: (in, out)
-    backward: Packed, // W: (out, in)
+    forward: PackedMatrix,  // W transposed: (in, out)
+    backward: PackedMatrix, // W: (out, in)
     inputs: usize,
     outputs: usize,
 }
@@ -78,23 +78,44 @@ impl Weights {
     }
 
     /// `y = x W^T` or `y += x W^T`. `x`: (row, in); `y`: (row, out).
-    pub(crate) fn forward(&self, matrix: Matrix, x: &[f32], into: Into, y: &mut [f32], scratch: &mut Scratch) {
+    pub(crate) fn forward(
+        &self,
+        matrix: Matrix,
+        x: &[f32],
+        into: Accumulate,
+        y: &mut [f32],
+        scratch: &mut ProductScratch,
+    ) {
         let Pack { forward, inputs, outputs, .. } = &self.packs[matrix as usize];
-        let x = View::new(x, x.len() / inputs, *inputs);
+        let x = MatrixView::new(x, x.len() / inputs, *inputs);
         multiply(x, forward.all(), into, y, *outputs, scratch);
     }
 
     /// `dx = dy W` or `dx += dy W`.
-    pub(crate) fn backward(&self, matrix: Matrix, dy: &[f32], into: Into, dx: &mut [f32], scratch: &mut Scratch) {
+    pub(crate) fn backward(
+        &self,
+        matrix: Matrix,
+        dy: &[f32],
+        into: Accumulate,
+        dx: &mut [f32],
+        scratch: &mut ProductScratch,
+    ) {
         let Pack { backward, inputs, outputs, .. } = &self.packs[matrix as usize];
-        let dy = View::new(dy, dy.len() / outputs, *outputs);
+        let dy = MatrixView::new(dy, dy.len() / outputs, *outputs);
         multiply(dy, backward.all(), into, dx, *inputs, scratch);
     }
 
     /// `dW += dy^T x` in `gradient`, which lies as the values do. `x` is packed: (row, in).
-    pub(crate) fn gradient(&self, matrix: Matrix, dy: &[f32], x: &Packed, gradient: &mut [f32], scratch: &mut Scratch) {
+    pub(crate) fn gradient(
+        &self,
+        matrix: Matrix,
+        dy: &[f32],
+        x: &PackedMatrix,
+        gradient: &mut [f32],
+        scratch: &mut ProductScratch,
+    ) {
         let at = matrix.at(&self.layout).expect("asked for where the shape has it");
-        let dy = View::new(dy, dy.len() / at.rows, at.rows).transposed();
-        multiply(dy, x.all(), Into::Add, &mut gradient[at.from..at.end], at.stride, scratch);
+        let dy = MatrixView::new(dy, dy.len() / at.rows, at.rows).transposed();
+        multiply(dy, x.all(), Accumulate::Add, &mut gradient[at.from..at.end], at.stride, scratch);
     }
 }

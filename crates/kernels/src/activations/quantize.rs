@@ -4,8 +4,7 @@
 //! in f32, rounded to the nearest, ties to even. A block of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
 
 use crate::activations::blocks::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
-use crate::simd::Isa;
-use crate::simd::MAGIC;
+use crate::simd::{Isa, MAGIC, largest_magnitude};
 
 impl BlockPtrs {
     /// A block without values: of scale 0, or NaN where `largest`, the bits of its largest magnitude, is no finite number.
@@ -29,12 +28,6 @@ impl BlockPtrs {
 
 /// Largest magnitudes for which 127 over them is a finite number: from this many bits to those of infinity.
 const LEAST: u32 = 0x02fe_0001;
-
-/// The largest magnitude of `values`, as bits; magnitudes order as their bits do, with infinity and then NaN above all numbers.
-#[inline(always)]
-pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
-    values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff))
-}
 
 /// Whether a block with this largest magnitude, as bits, has values.
 #[inline(always)]

@@ -11,9 +11,8 @@ use std::cell::RefCell;
 
 use crate::activations::blocks::{BLOCK, BlockPtrs};
 use crate::activations::quantize::quantize_blocks;
+use crate::compute::Compute;
 use crate::format::Inputs;
-use crate::matmul::PanelMatrix;
-use crate::matmul::tile_rows;
 use crate::simd::Isa;
 use crate::team::{SendPtr, Team};
 
@@ -122,12 +121,9 @@ impl Activations {
         if self.inputs.f32 { &self.f32s[..self.rows * self.k] } else { &[] }
     }
 
-    /// # Panics
-    /// If these rows are no input of `w` on this instruction set.
-    pub(crate) fn check(&self, isa: Isa, w: &PanelMatrix) {
-        assert_eq!(w.k(), self.k, "the matrix and its input differ in k");
-        assert_eq!(self.tile, tile_rows(isa), "the rows lie in tiles of {isa}");
-        assert!(self.inputs.has(w.wants()), "{w:?} wants {:?} rows", w.wants());
+    /// Rows of a tile.
+    pub(crate) fn tile(&self) -> usize {
+        self.tile
     }
 
     /// The first block of the first tile, to be read.
@@ -144,7 +140,7 @@ impl Activations {
 
     /// Makes room for `rows` rows of `k` values, and gives what writes them. The contents are old values until then.
     pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: Inputs) -> Writer {
-        (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, tile_rows(isa));
+        (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, isa.tile_rows());
         if inputs.f32 {
             grow(&mut self.f32s, rows * k);
         }
@@ -205,6 +201,18 @@ impl Activations {
                 }
             }
         });
+    }
+}
+
+impl Compute {
+    /// Copies `rows`, shape (row, k), to `x`, in the representations that are wanted.
+    ///
+    /// # Panics
+    /// If `k` is 0 or `rows` is not a whole number of rows.
+    pub fn load(&self, rows: &[f32], k: usize, inputs: Inputs, x: &mut Activations) {
+        assert!(k > 0 && rows.len().is_multiple_of(k), "{} values are no whole number of rows of {k}", rows.len());
+        let shape = Fill { rows: rows.len() / k, k, inputs, grain: 1 << 14 };
+        x.fill(self.team(), self.isa(), shape, |row, out| out.copy_from_slice(&rows[row * k..][..k]));
     }
 }
 

@@ -10,9 +10,8 @@ use std::str::FromStr;
 
 use bytemuck::Pod;
 
-use crate::activations::largest_magnitude;
 use crate::error::KernelError;
-use crate::simd::{Lanes, MAGIC};
+use crate::simd::{Lanes, MAGIC, largest_magnitude};
 
 /// What the KV cache holds its numbers in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -14,7 +14,7 @@
 use crate::attention::kv_type::Element;
 use crate::attention::pages::{HeadPage, K_BLOCK, PAGE_POSITIONS, v_stride};
 use crate::simd::Isa;
-use crate::simd::{Lanes, exp_of_negative, per_isa, tanh};
+use crate::simd::{Lanes, exp_of_negative, per_isa, prefetch};
 
 /// Positions in a block: the unit of the softmax and of the split over threads.
 pub(crate) const BLOCK: usize = 2 * PAGE_POSITIONS;
@@ -45,25 +45,11 @@ pub(crate) struct Tile<'a, E> {
     pub(crate) dim: usize,
     /// Factor of the scores.
     pub(crate) scale: f32,
-    /// Scores are squashed to cap * tanh(score / cap).
-    pub(crate) softcap: Option<f32>,
 }
 
 /// Length of a partial: the weighted sum of V (padded), then m, then l. A query that sees nothing has l = 0.
 pub(crate) fn partial_len(dim: usize) -> usize {
     v_stride(dim) + 2
-}
-
-/// Asks for the cache line at `at`, which need not be a valid address.
-#[inline(always)]
-fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of x86-64, and a prefetch of any address only ever is a hint.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Values of the cache in a cache line.
@@ -273,23 +259,13 @@ unsafe fn score_page<L: Lanes, E: Element, const N: usize>(
 
 /// Turns the raw scores `from..to` of one query into exp(score - m) in place, and gives (m, l).
 #[inline(always)]
-fn soften<L: Lanes>(
-    l: L,
-    s: &mut [f32; BLOCK],
-    from: usize,
-    to: usize,
-    scale: f32,
-    softcap: Option<f32>,
-) -> (f32, f32) {
+fn soften<L: Lanes>(l: L, s: &mut [f32; BLOCK], from: usize, to: usize, scale: f32) -> (f32, f32) {
     let start = from / L::WIDTH * L::WIDTH;
     let lowest = l.splat(f32::NEG_INFINITY);
     let mut largest = lowest;
     for at in (start..to).step_by(L::WIDTH) {
         let s = &mut s[at..at + L::WIDTH];
         let mut x = l.mul(l.load(s), l.splat(scale));
-        if let Some(cap) = softcap {
-            x = l.mul(l.splat(cap), tanh(l, l.div(x, l.splat(cap))));
-        }
         // At the edges only; it is not free.
         if at < from || at + L::WIDTH > to {
             x = l.select_range(from.saturating_sub(at), to - at, x, lowest);
@@ -385,7 +361,7 @@ fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &
     let mut acc = [std::ptr::null_mut(); N];
     for (n, partial) in partials.chunks_exact_mut(partial_len(dim)).enumerate() {
         if t.from[n] < t.to[n] {
-            let (m, sum) = soften(l, &mut s[n], t.from[n], t.to[n], t.scale, t.softcap);
+            let (m, sum) = soften(l, &mut s[n], t.from[n], t.to[n], t.scale);
             if E::SCALED {
                 scale_weights(l, &t.pages, &mut s[n], t.from[n], t.to[n]);
             }

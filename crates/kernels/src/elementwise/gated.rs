@@ -73,7 +73,7 @@ impl Compute {
     ) {
         assert!(gate.n() == up.n() && gate.k() == up.k(), "{gate:?} and {up:?} differ in shape");
         for w in [gate, up] {
-            x.check(self.isa(), w);
+            w.check_input(self.isa(), x);
         }
         let (isa, rows, n) = (self.isa(), x.rows(), gate.n());
         let writer = out.prepare(isa, rows, n, inputs);

@@ -94,7 +94,7 @@ per_isa! {
 /// If `weight` is not as long as `x`.
 pub fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len(), "{} values and {} norm weights", x.len(), weight.len());
-    norm_in_place(Scalar, x, weight, eps);
+    norm_in_place(Scalar::<4>, x, weight, eps);
 }
 
 /// # Panics

@@ -1,11 +1,12 @@
 //! A weight matrix in panels of 16 output rows, ready for the kernels.
 
+use crate::activations::Activations;
 use crate::error::KernelError;
-use crate::format::{Format, Input};
+use crate::format::{Format, Input, Inputs};
 use crate::matmul::layout::{FloatLayout, Layout, PANEL, Shape, with_layout};
 use crate::matmul::pack::pack_row;
-use crate::matmul::scalar::Scalar;
 use crate::matmul::store::Storage;
+use crate::simd::{Isa, Scalar};
 use crate::team::Team;
 
 /// A weight matrix of shape (n, k): n output rows, k inputs. The values are exactly the file's, in another order.
@@ -91,6 +92,14 @@ impl PanelMatrix {
         &self.store.bytes()[p * self.panel_bytes..][..self.panel_bytes]
     }
 
+    /// # Panics
+    /// If the rows of `x` are no input of this matrix on this instruction set.
+    pub(crate) fn check_input(&self, isa: Isa, x: &Activations) {
+        assert_eq!(self.k, x.k(), "the matrix and its input differ in k");
+        assert_eq!(x.tile(), isa.tile_rows(), "the rows lie in tiles of {isa}");
+        assert!(x.inputs().has(self.wants()), "{self:?} wants {:?} rows", self.wants());
+    }
+
     /// Writes row `i` as floats: the exact values that the file's numbers stand for. `out` has shape (k).
     ///
     /// # Panics
@@ -105,22 +114,31 @@ impl PanelMatrix {
     }
 }
 
+impl Inputs {
+    /// What all of these matrices together want.
+    pub fn of(weights: &[&PanelMatrix]) -> Inputs {
+        let any = |input| weights.iter().any(|w| w.wants() == input);
+        Inputs { f32: any(Input::F32), int8: any(Input::Int8) }
+    }
+}
+
 fn float_row<W: FloatLayout>(panel: &[u8], lane: usize, out: &mut [f32]) {
     for (at, out) in panel.chunks_exact(PANEL * W::BYTES).zip(out) {
-        // SAFETY: `Scalar` needs no special instructions; `at` holds 16 values and lane < 16.
-        *out = unsafe { W::load::<Scalar>(at.as_ptr().add(lane * W::BYTES)) };
+        // SAFETY: `at` holds 16 values and lane < 16.
+        [*out] = unsafe { W::load(Scalar::<1>, at.as_ptr().add(lane * W::BYTES)) };
     }
 }
 
 fn integer_row<L: Layout>(panel: &[u8], lane: usize, out: &mut [f32]) {
     let groups = panel.chunks_exact(L::HEAD + L::GROUP * L::BLOCK);
     for (group, out) in groups.zip(out.chunks_exact_mut(32 * L::GROUP)) {
-        // SAFETY: `Scalar` needs no special instructions; `group` starts with a head and lane < 16.
-        let head = unsafe { L::head::<Scalar>(group.as_ptr(), lane) };
+        // SAFETY: `group` starts with a head and lane < 16.
+        let head = unsafe { L::head(Scalar::<1>, group.as_ptr(), lane) };
         for (at, out) in group[L::HEAD..].chunks_exact(L::BLOCK).zip(out.chunks_exact_mut(32)) {
             // SAFETY: as above, and `at` is a block.
             let (u, c) =
-                unsafe { (L::unpack::<Scalar>(at.as_ptr(), lane), L::scales::<Scalar>(head, at.as_ptr(), lane)) };
+                unsafe { (L::unpack(Scalar::<1>, at.as_ptr(), lane), L::scales(Scalar::<1>, head, at.as_ptr(), lane)) };
+            let c = c.map(|[c]| c);
             for (i, (u, out)) in u.as_flattened().iter().zip(out).enumerate() {
                 let (u, half) = (i32::from(*u), i / 16);
                 *out = match L::SHAPE {

@@ -50,6 +50,11 @@ impl Isa {
         }
     }
 
+    /// The fastest set of this processor.
+    pub fn fastest() -> Isa {
+        Isa::available().pop().unwrap_or(Isa::Scalar)
+    }
+
     /// The fastest set of this processor, or the one that the environment variable `SELFSPEC_ISA` names.
     ///
     /// # Errors
@@ -62,7 +67,24 @@ impl Isa {
     fn choose(name: Option<&str>) -> Result<Isa, KernelError> {
         match name {
             Some(name) if !name.is_empty() => name.parse(),
-            _ => Ok(Isa::available().pop().unwrap_or(Isa::Scalar)),
+            _ => Ok(Isa::fastest()),
+        }
+    }
+
+    /// Floats in a vector of the set.
+    pub(crate) const fn lanes(self) -> usize {
+        match self {
+            Isa::Scalar | Isa::Neon => 4,
+            Isa::Avx2 => 8,
+            Isa::Avx512Vnni => 16,
+        }
+    }
+
+    /// Rows of activations that a matrix kernel keeps in registers, 1 to 8: what the registers of the set have room for.
+    pub(crate) const fn tile_rows(self) -> usize {
+        match self {
+            Isa::Scalar | Isa::Avx2 => 4,
+            Isa::Avx512Vnni | Isa::Neon => 8,
         }
     }
 

@@ -5,18 +5,14 @@ use std::ops::Range;
 use crate::activations::Activations;
 use crate::compute::Compute;
 use crate::format::Input;
-#[cfg(target_arch = "x86_64")]
-use crate::matmul::avx2::Avx2;
-#[cfg(target_arch = "x86_64")]
-use crate::matmul::avx512::Avx512;
 use crate::matmul::layout::{PANEL, with_layout};
-#[cfg(target_arch = "aarch64")]
-use crate::matmul::neon::Neon;
 use crate::matmul::panel::PanelMatrix;
-use crate::matmul::scalar::Scalar;
 use crate::matmul::tile::{Kernel, Tile};
-use crate::simd::Isa;
-use crate::simd::Simd;
+#[cfg(target_arch = "aarch64")]
+use crate::simd::Neon;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+use crate::simd::{Isa, Scalar};
 use crate::team::SendPtr;
 
 /// Weights that make a part of a job worth its claim, in bytes for one row.
@@ -42,7 +38,7 @@ impl Compute {
         let rows = x.rows();
         let (mut panels, mut bytes) = (0, 0);
         for job in &*jobs {
-            x.check(self.isa(), job.w);
+            job.w.check_input(self.isa(), x);
             assert_eq!(job.out.len(), rows * job.w.n(), "an output has {rows} rows of {}", job.w.n());
             panels += job.w.panels();
             bytes += job.w.size_bytes();
@@ -86,20 +82,6 @@ pub(crate) fn parts_for(threads: usize, bytes: usize, rows: usize, units: usize)
     }
     let worth = bytes.saturating_mul(rows.div_ceil(4)) / PART_BYTES;
     worth.clamp(1, threads * PARTS_PER_THREAD).min(units)
-}
-
-/// Rows that an instruction set's kernels take at a time, and so the tiles of [`Activations`].
-pub(crate) fn tile_rows(isa: Isa) -> usize {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Avx2::<true>::TILE,
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => Avx512::TILE,
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon => Neon::TILE,
-        #[allow(unreachable_patterns)]
-        _ => Scalar::TILE,
-    }
 }
 
 /// Panel `p` of `w` by all rows of `x`, into the panel's columns of `out`.
@@ -146,7 +128,7 @@ pub(crate) unsafe fn panel_tile(
     // SAFETY: the caller's.
     unsafe {
         match isa {
-            Isa::Scalar => tiles::<Scalar>(w, p, x, rows, out, stride),
+            Isa::Scalar => tiles::<Scalar<1>>(w, p, x, rows, out, stride),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if is_x86_feature_detected!("avxvnni") => tiles::<Avx2<true>>(w, p, x, rows, out, stride),
             #[cfg(target_arch = "x86_64")]
@@ -156,7 +138,7 @@ pub(crate) unsafe fn panel_tile(
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => tiles::<Neon>(w, p, x, rows, out, stride),
             #[allow(unreachable_patterns)]
-            _ => tiles::<Scalar>(w, p, x, rows, out, stride),
+            _ => tiles::<Scalar<1>>(w, p, x, rows, out, stride),
         }
     }
 }
@@ -189,7 +171,7 @@ unsafe fn tiles<K: Kernel>(
         let count = (rows.len() - first).min(max);
         let mut tile = all.skip(first);
         tile.prefetch = rows.start + first == 0;
-        for lane in (0..PANEL).step_by(K::LANES) {
+        for lane in (0..PANEL).step_by(K::WIDTH) {
             tile.lane = lane;
             tile.prefetch &= lane == 0;
             // SAFETY: these rows exist in `x`, with the blocks that `w` wants; the panel is one of `w`; the output is the caller's.

@@ -98,7 +98,6 @@ struct Call<'a> {
     group: usize, // query heads of a KV head
     dim: usize,
     scale: f32,
-    softcap: Option<f32>,
 }
 
 impl Call<'_> {
@@ -136,7 +135,6 @@ impl Call<'_> {
             to: [0; TILE],
             dim: self.dim,
             scale: self.scale,
-            softcap: self.softcap,
         };
         let start = block * BLOCK;
         let tiles = queries.len().div_ceil(tile_queries(self.isa));
@@ -187,8 +185,8 @@ impl Call<'_> {
 impl Compute {
     /// Attention: for each row and query head the mean of the visible V, weighted by the softmax of `q . k * scale`.
     ///
-    /// `q` and `out`: (row, heads, head_dim). Query head h reads KV head `h / (heads / kv_heads)`. `softcap` squashes the scores
-    /// to cap * tanh(score / cap) before the softmax. Consecutive rows with equal `pages` are taken for one sequence, whose
+    /// `q` and `out`: (row, heads, head_dim). Query head h reads KV head `h / (heads / kv_heads)`.
+    /// Consecutive rows with equal `pages` are taken for one sequence, whose
     /// pages are streamed once for all of them.
     ///
     /// The bits of a row depend on its query, position and window and on the K and V that it sees, on nothing else. A NaN in
@@ -206,7 +204,6 @@ impl Compute {
         heads: usize,
         q: &[f32],
         scale: f32,
-        softcap: Option<f32>,
         out: &mut [f32],
     ) {
         let (kv_heads, dim) = (kv.kv_heads(), kv.head_dim());
@@ -218,7 +215,7 @@ impl Compute {
         let expected = rows.len() * heads * dim;
         assert!(q.len() == expected, "{} query values for {} rows, expected {expected}", q.len(), rows.len());
         assert!(out.len() == expected, "{} output values for {} rows, expected {expected}", out.len(), rows.len());
-        let call = Call { isa: self.isa(), kv, layer, rows, q, heads, group: heads / kv_heads, dim, scale, softcap };
+        let call = Call { isa: self.isa(), kv, layer, rows, q, heads, group: heads / kv_heads, dim, scale };
         match kv.kv_type() {
             KvType::F16 => self.attention_over::<u16>(&call, out),
             KvType::Q8 => self.attention_over::<i8>(&call, out),
