@@ -1,8 +1,10 @@
-//! The matrix products of one decoder pass, in the shapes of a small and a larger model, for 1, 4 and 8 rows.
+//! The matrix products of one decoder pass, in the shapes of a small and a larger model, for 1, 4
+//! and 8 rows.
 //!
-//! First a table: passes of all row counts take turns, so that a busy machine slows them alike and the ratios b(m) = T(m) / T(1)
-//! stand. "best" is the sum over the pass's matrix products of the best time of each, which a busy machine hardly touches;
-//! "median" is that of whole passes. Then the same passes as criterion benchmarks, for comparing two versions of the code.
+//! First a table: passes of all row counts take turns, so that a busy machine slows them alike and
+//! the ratios b(m) = T(m) / T(1) stand. "best" is the sum over the pass's matrix products of the
+//! best time of each, which a busy machine hardly touches; "median" is that of whole passes. Then
+//! the same passes as criterion benchmarks, for comparing two versions of the code.
 
 use std::hint::black_box;
 use std::time::Instant;

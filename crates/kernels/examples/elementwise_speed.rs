@@ -1,4 +1,5 @@
-//! Measures what happens to a row between the matrix products, on one thread with everything in cache.
+//! Measures what happens to a row between the matrix products, on one thread with everything in
+//! cache.
 //!
 //! `cargo run --release -p selfspec-kernels --example elementwise_speed -- [width]`
 

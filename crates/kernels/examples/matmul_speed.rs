@@ -1,5 +1,5 @@
-//! Measures the matrix kernels on one thread with the weights in the second-level cache: what the arithmetic of a row costs when
-//! nothing waits for memory.
+//! Measures the matrix kernels on one thread with the weights in the second-level cache: what the
+//! arithmetic of a row costs when nothing waits for memory.
 //!
 //! `cargo run --release -p selfspec-kernels --example matmul_speed -- [n] [k]`
 

@@ -1,4 +1,4 @@
-//! What the kernels run on: an instruction set and a worker team.
+//! [`Compute`]: the instruction set and the worker team that kernels run on.
 
 use crate::simd::Isa;
 use crate::team::Team;
@@ -11,10 +11,11 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// Kernels of `isa` on `threads` threads, the caller's included.
+    /// Kernels of `isa` on `threads` threads, including the calling thread.
     ///
     /// # Panics
-    /// If the processor lacks `isa`; a set from [`Isa::detect`], [`Isa::available`] or a parsed name is one that it has.
+    /// If the processor lacks `isa`. It has every set that [`Isa::detect`], [`Isa::available`] or a
+    /// parsed name gives.
     pub fn new(isa: Isa, threads: usize) -> Compute {
         assert!(isa.is_available(), "this processor cannot run the instruction set {isa}");
         Compute { isa, team: Team::new(threads) }

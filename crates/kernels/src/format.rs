@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a matrix wants its input as.
+/// The representation that a weight matrix needs of its input rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
     /// Blocks of 32 8-bit values with a scale: quantised weights.
@@ -11,7 +11,7 @@ pub enum Input {
     F32,
 }
 
-/// Which representations of its rows an input of matrix products holds.
+/// The representations of its rows that an input of matrix products holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Inputs {
     /// Plain floats, for [`Input::F32`].
@@ -28,7 +28,7 @@ impl Inputs {
     /// Both.
     pub const BOTH: Inputs = Inputs { f32: true, int8: true };
 
-    /// Whether `input` is among them.
+    /// Whether these include `input`.
     pub fn has(self, input: Input) -> bool {
         match input {
             Input::F32 => self.f32,
@@ -74,7 +74,7 @@ impl Format {
         Format::Q6K,
     ];
 
-    /// Values in a block of the file: 1, 32 or 256. A row is a whole number of blocks.
+    /// Values in a block of the file: 1, 32 or 256. The length of a row is a multiple of it.
     pub fn block_len(self) -> usize {
         match self {
             Format::F32 | Format::F16 | Format::Bf16 => 1,
@@ -101,7 +101,7 @@ impl Format {
         }
     }
 
-    /// What a matrix of this format wants its input as.
+    /// The representation that a matrix of this format needs of its input.
     pub fn input(self) -> Input {
         match self {
             Format::F32 | Format::F16 | Format::Bf16 => Input::F32,

@@ -1,10 +1,22 @@
-//! Row-invariant arithmetic on slices: matrix products over packed weights, attention, norms, and the worker team.
+//! Row-invariant arithmetic on slices: matrix products over packed weights, attention, norms, and
+//! the worker team.
 //!
-//! **Row invariance.** The bits of an output row depend only on its own input row and the weights: never on the number of
-//! rows in a call, their order, or the number of threads. Every reduction runs in one fixed order; work is split by output
-//! rows, never inside a reduction. Across instruction sets results agree within rounding.
+//! **Row invariance.** The bits of an output row depend only on its own input row and the weights:
+//! never on the number of rows in a call, their order, or the number of threads. Every reduction
+//! runs in one fixed order. Work is split by output rows, never inside a reduction. Across
+//! instruction sets results agree within rounding.
 //!
 //! [`Compute`] is the entry: an instruction set and a worker team. All public functions are safe.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `simd` | instruction sets and vectors |
+//! | `team` | the worker team |
+//! | `activations` | the input of matrix products |
+//! | `matmul` | weights in panels and their products |
+//! | `attention` | the KV pages and attention over them |
+//! | `elementwise` | norms, rotary embedding, gated activations |
+//! | [`dense`] | products of f32 matrices, for training |
 
 mod activations;
 mod attention;

@@ -1,4 +1,5 @@
-//! Attention against a reference in f64, and the law of row invariance: bits never depend on company.
+//! Attention against a reference in f64, and the law of row invariance: bits never depend on
+//! company.
 
 use half::f16;
 use proptest::prelude::*;
@@ -16,7 +17,8 @@ fn noises(seed: u64, from: usize, n: usize) -> Vec<f32> {
     (from..from + n).map(|i| noise(seed, i)).collect()
 }
 
-/// One sequence's keys and values in the middle layer of three, in scattered pages, with garbage wherever it has written nothing.
+/// One sequence's keys and values in the middle layer of three, in scattered pages, with garbage
+/// wherever it has written nothing.
 struct Case {
     kv: KvPages,
     pages: Vec<u32>,
@@ -46,7 +48,8 @@ impl Case {
         // Every page number but 0 and 1, from the last to the first.
         let pages: Vec<u32> = (0..n as u32).map(|i| n as u32 + 1 - i).collect();
         let width = kv_heads * dim;
-        // Positions differ in size, as they do in a model, so that a scale of another position shows.
+        // Positions differ in size, as they do in a model, so that a scale of another position
+        // shows.
         let sized = |seed: u64| -> Vec<f32> {
             let size = |i: usize| 0.6 + 0.4 * noise(seed + 10, i / dim);
             noises(seed, 0, len * width).iter().enumerate().map(|(i, x)| x * size(i)).collect()
@@ -166,7 +169,8 @@ fn every_instruction_set_agrees_with_f64() {
 #[test]
 fn a_row_at_every_offset_has_the_same_bits_alone_and_in_company() {
     for kv_type in KvType::ALL {
-        // Verification's shape: some rows in succession, at every place with respect to pages and blocks.
+        // Verification's shape: some rows in succession, at every place with respect to pages and
+        // blocks.
         let case = Case::new(kv_type, 3, 3, 64, 2 * 128 + 12);
         for compute in computes(2) {
             let alone: Vec<Vec<u32>> = (0..2 * 128 + 12).map(|pos| bits(&case.run(&compute, &[(0, pos)])[0])).collect();
@@ -204,7 +208,8 @@ fn windows_are_row_invariant_at_every_offset() {
 #[test]
 fn bits_do_not_depend_on_threads_order_or_chunks() {
     for kv_type in KvType::ALL {
-        // Long enough that every way of cutting the work comes up: by the caller, by units, by blocks.
+        // Long enough that every way of cutting the work comes up: by the caller, by units, by
+        // blocks.
         let case = Case::new(kv_type, 3, 3, 64, 1500);
         let all: Vec<(usize, usize)> = (1400..1500).map(|pos| (0, pos)).collect();
         for isa in Isa::available() {

@@ -139,7 +139,8 @@ fn heads_get_bias_then_norm_then_rotation() {
     }
 }
 
-/// All operations on rows `rows` of one big input: the norm's and the heads' output, and the hidden rows after adding.
+/// All operations on rows `rows` of one big input: the norm's and the heads' output, and the hidden
+/// rows after adding.
 fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 3] {
     const ALL: usize = 70;
     let pick = |seed: u64| -> Vec<f32> {

@@ -1,4 +1,5 @@
-//! Matrix products: exact weights, right results on every instruction set, faults that show, and row invariance.
+//! Matrix products: exact weights, right results on every instruction set, faults that show, and
+//! row invariance.
 
 mod gguf;
 
@@ -69,7 +70,8 @@ fn check_product(format: Format, n: usize, k: usize, m: usize, seed: u64) {
         let out = multiply(&Compute::new(isa, 2), &w, &rows);
         for (r, (x, out)) in meant.chunks_exact(k).zip(out.chunks_exact(n)).enumerate() {
             for (i, (expected, size)) in product(&weights, x).into_iter().enumerate() {
-                // Offsets and minima are put in by way of sums, so terms of the size of w's range may cancel.
+                // Offsets and minima are put in by way of sums, so terms of the size of w's range
+                // may cancel.
                 let tolerance = 2e-6 * (size + 0.1 * (k as f64).sqrt());
                 let got = f64::from(out[i]);
                 assert!(
@@ -99,7 +101,8 @@ fn a_value_beside_a_tie_is_rounded_as_defined() {
     check_product(Format::Q2K, 1, 512, 8, 2_141_493_548);
 }
 
-/// What [`Compute::gated`] gives for these rows: its floats, and its product with an identity in 8-bit form, which shows the blocks.
+/// What [`Compute::gated`] gives for these rows: its floats, and its product with an identity in
+/// 8-bit form, which shows the blocks.
 fn gated(compute: &Compute, act: GateAct, gate: &PanelMatrix, up: &PanelMatrix, rows: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (mut x, mut out) = (Activations::new(), Activations::new());
     compute.load(rows, gate.k(), Inputs::of(&[gate, up]), &mut x);
@@ -177,7 +180,8 @@ fn a_gated_product_is_that_of_its_parts_whatever_the_company() {
 
 #[test]
 fn extreme_integers_do_not_saturate() {
-    // All weights at their largest magnitude, activations at +-127 with the signs that push every partial sum one way.
+    // All weights at their largest magnitude, activations at +-127 with the signs that push every
+    // partial sum one way.
     for format in Format::ALL.into_iter().filter(|f| f.input() == Input::Int8) {
         for fill in [0x00u8, 0xff, 0x80, 0x7f] {
             let (n, k) = (16, 256);
@@ -203,8 +207,8 @@ fn extreme_integers_do_not_saturate() {
     }
 }
 
-/// Every format and instruction set: the bits of a row for all counts, orders and numbers of threads, against its bits alone.
-/// Returns the cases in which they differed.
+/// Every format and instruction set: the bits of a row for all counts, orders and numbers of
+/// threads, against its bits alone. Returns the cases in which they differed.
 fn variant_rows() -> Vec<String> {
     let mut variant = Vec::new();
     for (seed, format) in Format::ALL.into_iter().enumerate() {
@@ -221,7 +225,8 @@ fn variant_rows() -> Vec<String> {
                 let compute = Compute::new(isa, threads);
                 let mut x = Activations::new();
                 for m in 1..=19 {
-                    // A different order for every m: 1, 2, 3, 5, 7, ... have no factor in common with 19.
+                    // A different order for every m: 1, 2, 3, 5, 7, ... have no factor in common
+                    // with 19.
                     let order: Vec<usize> = (0..m).map(|i| (i * (m % 18 + 1) + threads) % 19).collect();
                     let input: Vec<f32> = order.iter().flat_map(|r| &rows[r * k..][..k]).copied().collect();
                     compute.load(&input, k, Inputs::of(&[&w]), &mut x);
@@ -248,7 +253,8 @@ fn rows_do_not_depend_on_their_company() {
     assert!(variant.is_empty(), "{} rows differ, the first: {}", variant.len(), variant[0]);
 }
 
-/// The check above must be able to fail: with sums that run backwards in company, every format shows it.
+/// The check above must be able to fail: with sums that run backwards in company, every format
+/// shows it.
 #[cfg(feature = "broken-invariance")]
 #[test]
 fn broken_invariance_is_noticed() {

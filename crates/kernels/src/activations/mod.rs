@@ -6,4 +6,4 @@ mod rows;
 
 pub(crate) use blocks::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
 pub use rows::Activations;
-pub(crate) use rows::Fill;
+pub(crate) use rows::FillShape;

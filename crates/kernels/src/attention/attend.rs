@@ -1,78 +1,79 @@
-//! Attention of many rows over paged keys and values.
+//! [`Compute::attention`]: attention of many rows over paged keys and values, spread over the team.
 //!
-//! The rows of a step are cut into *chunks* of consecutive rows of one sequence. A unit of work is a chunk and a KV head:
-//! each block of pages is streamed once for all the chunk's rows and all query heads that share the KV head. When there
-//! are too few units to keep the workers busy, the queries of a unit are shared out, and if they are too few as well (a row or two
-//! of one sequence), its blocks, each giving its partial; partials are always merged in the order of the blocks, so the
-//! result has the same bits any way (see `tile.rs` for why no other choice can matter).
+//! The rows of a step are cut into *chunks* of consecutive rows of one sequence. A unit of work is
+//! a chunk and a KV head: it reads each block of pages once, for all the chunk's rows and all query
+//! heads that share the KV head. With too few units to keep the threads busy, the queries of a unit
+//! are divided among threads. With too few queries as well (a row or two of one sequence), its
+//! blocks are divided, and each gives a partial. Partials are always merged in the order of the
+//! blocks, so every division gives the same bits (`tile.rs` says why).
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::attention::kv_type::{Element, KvType};
 use crate::attention::pages::{KvPages, PAGE_POSITIONS};
-use crate::attention::tile::{BLOCK, TILE, Tile, finish, merge, partial_len, run_tile, tile_queries};
+use crate::attention::tile::{BLOCK, QueryTile, TILE, finish, merge, partial_len, run_tile, tile_queries};
 use crate::compute::Compute;
 use crate::simd::Isa;
 
-/// A row that attends: which pages hold its sequence, and what it sees of them.
+/// A row that attends: the pages of its sequence, and the positions that it sees.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionRow<'a> {
     /// The sequence's pages, in order: position p lies in page `pages[p / PAGE_POSITIONS]`.
     pub pages: &'a [u32],
-    /// The row's own position, the last that it sees. Its K and V must have been written.
+    /// The row's own position, the last one that it sees. Its K and V must have been written.
     pub pos: usize,
     /// The first position that it sees: 0, or the start of a sliding window.
     pub first: usize,
 }
 
-/// Queries (rows times query heads of a KV head) that a chunk has at most, unless one row alone has more.
+/// Most queries of a chunk (rows times query heads of a KV head), unless a single row has more.
 const CHUNK_QUERIES: usize = 48;
-/// Units per thread from which on the blocks of a unit need not be shared out.
+/// With this many units for each thread, units are not divided.
 const UNITS_PER_THREAD: usize = 4;
-/// Blocks of a chunk up to which its queries, rather than its blocks, are shared out: 2048 positions. K and V are then read more than once,
-/// from a cache that is near.
+/// Up to this many blocks (2048 positions), a chunk's queries are divided rather than its blocks. K
+/// and V are then read more than once, from a near cache.
 const PIECE_BLOCKS: usize = 16;
-/// Bytes of partials in flight; longer contexts are done in rounds.
+/// Most bytes of partials at a time. Longer contexts are computed in several passes.
 const PARTIAL_BYTES: usize = 4 << 20;
-/// Multiply-adds below which the calling thread works alone: a fork-join would cost more than it saves.
+/// With fewer multiply-adds the calling thread works alone: a fork-join costs more than it saves.
 const SMALL: usize = 1 << 16;
-/// Values of states below which the calling thread merges them alone.
+/// With fewer values of states the calling thread merges them alone.
 const SMALL_MERGE: usize = 1 << 11;
 
 /// Consecutive rows of one sequence.
 #[derive(Clone, Copy)]
-struct Chunk {
+struct RowChunk {
     from: usize,  // first row
     to: usize,    // one past the last row
     start: usize, // first block that any of its rows sees
     end: usize,   // one past the last block
 }
 
-/// Memory of the calling thread, kept from call to call.
+/// Buffers of the calling thread, kept from call to call.
 #[derive(Default)]
 struct Plan {
-    chunks: Vec<Chunk>,
-    states: Vec<f32>,   // (query in the order of the units, partial_len), when blocks are shared out
-    partials: Vec<f32>, // (query in the order of the units, block of the round, partial_len)
+    chunks: Vec<RowChunk>,
+    states: Vec<f32>,   // (query in the order of the units, partial_len), when blocks are divided
+    partials: Vec<f32>, // (query in the order of the units, block of the pass, partial_len)
     merges: Vec<(usize, usize, usize, usize)>, // (chunk, KV head, first query of these among all, first query of the unit among these)
 }
 
 thread_local! {
     static PLAN: RefCell<Plan> = RefCell::default();
-    /// States of the unit that a worker is at, then the partials of one tile.
+    /// States of the unit that a thread works on, then the partials of one tile.
     static WORK: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer that several workers write to, each its own part.
-struct Shared(*mut f32, usize);
+/// A buffer that several threads write to, each its own part.
+struct SharedBuffer(*mut f32, usize);
 
-// SAFETY: access goes through `Shared::part`, whose callers hand out disjoint parts.
-unsafe impl Sync for Shared {}
+// SAFETY: access goes through `SharedBuffer::part`, whose callers take disjoint parts.
+unsafe impl Sync for SharedBuffer {}
 
-impl Shared {
+impl SharedBuffer {
     fn new(data: &mut [f32]) -> Self {
-        Shared(data.as_mut_ptr(), data.len())
+        SharedBuffer(data.as_mut_ptr(), data.len())
     }
 
     /// Values `at..at + len`.
@@ -82,13 +83,14 @@ impl Shared {
     #[allow(clippy::mut_from_ref)]
     unsafe fn part(&self, at: usize, len: usize) -> &mut [f32] {
         assert!(at <= self.1 && len <= self.1 - at);
-        // SAFETY: the range is inside the buffer, and the caller sees to it that no other part overlaps it.
+        // SAFETY: the range is inside the buffer, and the caller makes sure that no other part
+        // overlaps it.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(at), len) }
     }
 }
 
-/// What all units of a call share.
-struct Call<'a> {
+/// The arguments of a call, which all units share.
+struct AttentionCall<'a> {
     isa: Isa,
     kv: &'a KvPages,
     layer: usize,
@@ -100,34 +102,35 @@ struct Call<'a> {
     scale: f32,
 }
 
-impl Call<'_> {
+impl AttentionCall<'_> {
     /// Index in (row, head) of query `i` of a chunk and KV head.
-    fn query(&self, chunk: &Chunk, kv_head: usize, i: usize) -> usize {
+    fn query(&self, chunk: &RowChunk, kv_head: usize, i: usize) -> usize {
         (chunk.from + i / self.group) * self.heads + kv_head * self.group + i % self.group
     }
 
-    fn queries(&self, chunk: &Chunk) -> usize {
+    fn queries(&self, chunk: &RowChunk) -> usize {
         (chunk.to - chunk.from) * self.group
     }
 
-    /// Calls `f(first, end, tile)` for each tile of some queries of a chunk and KV head with one block of positions: its
-    /// queries are `first..end` of the chunk's.
+    /// Calls `f(first, end, tile)` for each tile of the given queries of a chunk and KV head with
+    /// one block of positions. The tile holds the chunk's queries `first..end`.
     fn tiles<E: Element>(
         &self,
-        chunk: &Chunk,
+        chunk: &RowChunk,
         kv_head: usize,
         queries: Range<usize>,
         block: usize,
-        mut f: impl FnMut(usize, usize, &Tile<'_, E>),
+        mut f: impl FnMut(usize, usize, &QueryTile<'_, E>),
     ) {
         let pages = self.rows[chunk.from].pages;
-        // A page before every row's window may be anything; a page that is seen has been checked.
+        // A page before every row's window may have any number. Pages that a row sees have been
+        // checked.
         let head_page = |at: usize| {
             let page = *pages.get(at)?;
             ((page as usize) < self.kv.pages()).then(|| self.kv.head_page(self.layer, kv_head, page))
         };
         let per_block = BLOCK / PAGE_POSITIONS;
-        let mut tile = Tile {
+        let mut tile = QueryTile {
             pages: [head_page(block * per_block), head_page(block * per_block + 1)],
             next: if block + 1 < chunk.end { head_page((block + 1) * per_block) } else { None },
             q: [&[]; TILE],
@@ -152,8 +155,9 @@ impl Call<'_> {
         }
     }
 
-    /// Some queries of a chunk and KV head from the first block to the last; the results go to `out`, which is (row, head, head_dim).
-    fn whole<E: Element>(&self, chunk: &Chunk, kv_head: usize, queries: Range<usize>, out: &Shared) {
+    /// Computes some queries of a chunk and KV head, from the first block to the last. Shape of
+    /// `out`: (row, head, head_dim).
+    fn whole<E: Element>(&self, chunk: &RowChunk, kv_head: usize, queries: Range<usize>, out: &SharedBuffer) {
         let len = partial_len(self.dim);
         WORK.with_borrow_mut(|work| {
             let needed = (queries.len() + TILE) * len;
@@ -183,18 +187,20 @@ impl Call<'_> {
 }
 
 impl Compute {
-    /// Attention: for each row and query head the mean of the visible V, weighted by the softmax of `q . k * scale`.
+    /// Attention: for each row and query head the mean of the visible V, weighted by the softmax of
+    /// `q . k * scale`.
     ///
     /// `q` and `out`: (row, heads, head_dim). Query head h reads KV head `h / (heads / kv_heads)`.
-    /// Consecutive rows with equal `pages` are taken for one sequence, whose
-    /// pages are streamed once for all of them.
+    /// Consecutive rows with equal `pages` count as one sequence, whose pages are read once for all
+    /// of them.
     ///
-    /// The bits of a row depend on its query, position and window and on the K and V that it sees, on nothing else. A NaN in
-    /// what a row sees gives NaN.
+    /// The bits of a row depend only on its query, position and window and on the K and V that it
+    /// sees. A NaN in the K or V that a row sees makes its result NaN.
     ///
     /// # Panics
-    /// If `heads` is not a multiple of the cache's KV heads, `q` or `out` has another length, `layer` is out of range, or a
-    /// row has `first > pos` or sees a position whose page is missing or out of range.
+    /// If `heads` is not a multiple of the cache's KV heads, `q` or `out` has another length,
+    /// `layer` is out of range, or a row has `first > pos` or sees a position whose page is missing
+    /// or out of range.
     #[allow(clippy::too_many_arguments)]
     pub fn attention(
         &self,
@@ -215,14 +221,14 @@ impl Compute {
         let expected = rows.len() * heads * dim;
         assert!(q.len() == expected, "{} query values for {} rows, expected {expected}", q.len(), rows.len());
         assert!(out.len() == expected, "{} output values for {} rows, expected {expected}", out.len(), rows.len());
-        let call = Call { isa: self.isa(), kv, layer, rows, q, heads, group: heads / kv_heads, dim, scale };
+        let call = AttentionCall { isa: self.isa(), kv, layer, rows, q, heads, group: heads / kv_heads, dim, scale };
         match kv.kv_type() {
             KvType::F16 => self.attention_over::<u16>(&call, out),
             KvType::Q8 => self.attention_over::<i8>(&call, out),
         }
     }
 
-    fn attention_over<E: Element>(&self, call: &Call<'_>, out: &mut [f32]) {
+    fn attention_over<E: Element>(&self, call: &AttentionCall<'_>, out: &mut [f32]) {
         let (kv_heads, dim) = (call.kv.kv_heads(), call.dim);
         PLAN.with_borrow_mut(|plan| {
             cut(call, &mut plan.chunks);
@@ -230,10 +236,11 @@ impl Compute {
             let work: usize = plan
                 .chunks
                 .iter()
-                // Few queries are bound by the reading of K and V, which costs about as much as four queries' arithmetic.
+                // For few queries the reading of K and V dominates. It costs about as much as the
+                // arithmetic of four queries.
                 .map(|c| (c.end - c.start) * BLOCK * call.queries(c).max(4) * kv_heads * dim)
                 .sum();
-            let out = Shared::new(out);
+            let out = SharedBuffer::new(out);
             let threads = self.team().threads();
             let alone = threads == 1 || work < SMALL;
             let pieces = if alone || units >= threads * UNITS_PER_THREAD {
@@ -244,7 +251,7 @@ impl Compute {
             let Some(pieces) = pieces else {
                 return self.attention_by_blocks::<E>(call, plan, &out);
             };
-            // Chunks further on in their sequence have more to do, so they come first.
+            // Later chunks of a sequence have more to do, so they come first.
             let whole = |unit: usize| {
                 let (piece, unit) = (unit % pieces, unit / pieces);
                 let chunk = &plan.chunks[plan.chunks.len() - 1 - unit / kv_heads];
@@ -260,28 +267,29 @@ impl Compute {
         });
     }
 
-    /// Few units: their blocks are shared out over the team.
-    fn attention_by_blocks<E: Element>(&self, call: &Call<'_>, plan: &mut Plan, out: &Shared) {
+    /// For few units: divides their blocks among the threads.
+    fn attention_by_blocks<E: Element>(&self, call: &AttentionCall<'_>, plan: &mut Plan, out: &SharedBuffer) {
         let (kv_heads, len) = (call.kv.kv_heads(), partial_len(call.dim));
         let Plan { chunks, states, partials, merges } = plan;
         let queries: usize = chunks.iter().map(|c| call.queries(c)).sum::<usize>() * kv_heads;
         let (first, last) =
             chunks.iter().fold((usize::MAX, 0), |(first, last), c| (first.min(c.start), last.max(c.end)));
-        // Blocks of a round: as many as there is room for their partials.
-        let round = (PARTIAL_BYTES / (queries * len * size_of::<f32>())).clamp(1, last - first);
+        // Blocks of a pass: as many as have room for their partials.
+        let in_pass = (PARTIAL_BYTES / (queries * len * size_of::<f32>())).clamp(1, last - first);
         if states.len() < queries * len {
             states.resize(queries * len, 0.0);
         }
-        if partials.len() < queries * len * round {
-            partials.resize(queries * len * round, 0.0);
+        if partials.len() < queries * len * in_pass {
+            partials.resize(queries * len * in_pass, 0.0);
         }
         states[..queries * len].fill(0.0);
-        for start in (first..last).step_by(round) {
-            // The part of a chunk's blocks that this round does.
-            let blocks = |c: &Chunk| c.start.max(start)..c.end.min(start + round).max(c.start.max(start));
+        for start in (first..last).step_by(in_pass) {
+            // The blocks of a chunk that belong to this pass.
+            let blocks = |c: &RowChunk| c.start.max(start)..c.end.min(start + in_pass).max(c.start.max(start));
             let units: usize = chunks.iter().map(|c| blocks(c).len() * kv_heads).sum();
-            let shared = Shared::new(partials);
-            // Finds a unit: its chunk, KV head and block, and the first query of its chunk and head in the order of all.
+            let shared = SharedBuffer::new(partials);
+            // The chunk, KV head and block of a unit, and the index of the first query of its chunk
+            // and head among all queries.
             let find = |mut unit: usize| {
                 let mut query = 0;
                 for chunk in chunks.iter() {
@@ -296,33 +304,36 @@ impl Compute {
                 }
                 unreachable!("units are counted over the same chunks");
             };
-            // A few runs of neighbouring units for each thread: even shares, and one block fetches the next one ahead.
+            // A few runs of neighbouring units for each thread: shares are even, and each block
+            // prefetches the next.
             let parts = units.min(self.team().threads() * 4);
             self.team().run(parts, &|part| {
                 for unit in units * part / parts..units * (part + 1) / parts {
                     let (chunk, kv_head, block, query) = find(unit);
-                    // (query of all, block of the round): a unit's queries of one block lie together.
-                    let base = query * round + (block - start) * call.queries(chunk);
+                    // (query of all, block of the pass): a unit's queries of one block lie
+                    // together.
+                    let base = query * in_pass + (block - start) * call.queries(chunk);
                     call.tiles::<E>(chunk, kv_head, 0..call.queries(chunk), block, |first, end, tile| {
-                        // SAFETY: each (chunk, KV head, block, query) has its own place, and `partials` outlives the call.
+                        // SAFETY: each (chunk, KV head, block, query) has its own place, and
+                        // `partials` outlives the call.
                         let partials = unsafe { shared.part((base + first) * len, (end - first) * len) };
                         run_tile(call.isa, end - first, tile, partials);
                     });
                 }
             });
-            // Then the partials of each query are merged in the order of its blocks, and in the last round the result is written.
-            // A unit is a few queries of one chunk and KV head.
-            let last_round = start + round >= last;
+            // Then the partials of each query are merged in the order of its blocks, and the last
+            // pass writes the result. A unit is a few queries of one chunk and KV head.
+            let last_pass = start + in_pass >= last;
             let partials = &*partials;
-            let shared = Shared::new(states);
-            let merge_unit = |(chunk, kv_head, query, first, count): (&Chunk, usize, usize, usize, usize)| {
+            let shared = SharedBuffer::new(states);
+            let merge_unit = |(chunk, kv_head, query, first, count): (&RowChunk, usize, usize, usize, usize)| {
                 // SAFETY: each query belongs to one unit, and `states` outlives the call.
                 let states = unsafe { shared.part((query + first) * len, count * len) };
                 for block in blocks(chunk) {
-                    let base = query * round + (block - start) * call.queries(chunk) + first;
+                    let base = query * in_pass + (block - start) * call.queries(chunk) + first;
                     merge(call.isa, len, states, &partials[base * len..(base + count) * len]);
                 }
-                for (i, state) in states.chunks_exact(len).enumerate().filter(|_| last_round) {
+                for (i, state) in states.chunks_exact(len).enumerate().filter(|_| last_pass) {
                     // SAFETY: each (row, head) belongs to one unit, and `out` outlives the call.
                     let out = unsafe { out.part(call.query(chunk, kv_head, first + i) * call.dim, call.dim) };
                     finish(call.isa, state, out);
@@ -351,9 +362,10 @@ impl Compute {
     }
 }
 
-/// Into how many pieces the queries of each chunk and KV head are to be cut so that they keep all threads busy to the end; `None` if the
-/// blocks must be shared out instead: for few queries, or a context so long that reading it once for each piece would tell.
-fn pieces(call: &Call<'_>, chunks: &[Chunk], threads: usize) -> Option<usize> {
+/// Number of pieces of the queries of each chunk and KV head that keeps all threads busy to the
+/// end. `None` if the blocks must be divided instead: for few queries, or a context so long that
+/// reading it once for each piece would be slow.
+fn pieces(call: &AttentionCall<'_>, chunks: &[RowChunk], threads: usize) -> Option<usize> {
     let units = chunks.len() * call.kv.kv_heads();
     let fewest = chunks.iter().map(|c| call.queries(c)).min()?;
     if chunks.iter().any(|c| c.end - c.start > PIECE_BLOCKS) {
@@ -370,7 +382,7 @@ fn pieces(call: &Call<'_>, chunks: &[Chunk], threads: usize) -> Option<usize> {
 ///
 /// # Panics
 /// If a row sees nothing, or a page that is missing or out of range.
-fn cut(call: &Call<'_>, chunks: &mut Vec<Chunk>) {
+fn cut(call: &AttentionCall<'_>, chunks: &mut Vec<RowChunk>) {
     chunks.clear();
     let most = (CHUNK_QUERIES / call.group).max(1);
     let rows = call.rows;
@@ -395,7 +407,7 @@ fn cut(call: &Call<'_>, chunks: &mut Vec<Chunk>) {
             for page in &pages[first / PAGE_POSITIONS..=last / PAGE_POSITIONS] {
                 call.kv.check_page(*page);
             }
-            chunks.push(Chunk { from, to, start: first / BLOCK, end: last / BLOCK + 1 });
+            chunks.push(RowChunk { from, to, start: first / BLOCK, end: last / BLOCK + 1 });
         }
         start += n;
     }

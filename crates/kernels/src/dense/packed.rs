@@ -1,4 +1,5 @@
-//! The operands of a dense product: views of matrices in memory, and right-hand matrices packed into panels of columns.
+//! The operands of a dense product: views of matrices in memory, and right-hand matrices packed
+//! into panels of columns.
 
 use std::ops::Range;
 
@@ -28,7 +29,8 @@ impl<'a> MatrixView<'a> {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix whose rows start every `stride` values. Shape of `data`: (rows, stride), of which the first `cols` of each row count.
+    /// A matrix whose rows start every `stride` values. Shape of `data`: (rows, stride), of which
+    /// the first `cols` of each row count.
     ///
     /// # Panics
     /// If `cols` exceeds `stride`, or `data` is too short.
@@ -74,7 +76,8 @@ impl AlignedFloats {
     }
 }
 
-/// A right-hand matrix, (k, n), in panels of columns for one instruction set. Packed once, it serves many left-hand matrices.
+/// A right-hand matrix, (k, n), in panels of columns for one instruction set. Packed once, it
+/// serves many left-hand matrices.
 #[derive(Debug)]
 pub struct PackedMatrix {
     pub(crate) isa: Isa,
@@ -134,7 +137,8 @@ impl PackedMatrix {
                 if filled < width {
                     panel.fill(0.0);
                 }
-                // A few values of k at a time, so that the lines being written stay in the first-level cache.
+                // A few values of k at a time, so that the lines being written stay in the
+                // first-level cache.
                 for (i, to) in panel.chunks_mut(width * WIDEST).enumerate() {
                     for j in 0..filled {
                         let column = &matrix.data[(from + j) * matrix.stride + i * WIDEST..];
@@ -160,7 +164,8 @@ impl PackedMatrix {
     /// Rows `k` and columns `n`.
     ///
     /// # Panics
-    /// If a range exceeds the matrix, or the columns do not start at a multiple of [`PackedMatrix::panel_width`].
+    /// If a range exceeds the matrix, or the columns do not start at a multiple of
+    /// [`PackedMatrix::panel_width`].
     pub fn part(&self, k: Range<usize>, n: Range<usize>) -> PackedPart<'_> {
         assert!(k.start <= k.end && k.end <= self.k, "rows {k:?} of {}", self.k);
         assert!(

@@ -1,7 +1,8 @@
 //! The dense product: blocks of left-hand rows, packed as they come, by a packed right-hand matrix.
 //!
-//! The inner loop keeps a tile of 12 rows by 2 vectors in registers, or 6 rows where registers are few. On AVX-512 it runs near
-//! the processor's peak rate. The order of a sum depends on k only, so the number of rows never changes a row's bits.
+//! The inner loop keeps a tile of 12 rows by 2 vectors in registers, or 6 rows where registers are
+//! few. On AVX-512 it runs near the processor's peak rate. The order of a sum depends on k only, so
+//! the number of rows never changes a row's bits.
 
 use std::ops::Range;
 
@@ -30,8 +31,8 @@ pub struct ProductScratch {
 
 /// `out = a b`, or `out += a b`: `a` is (m, k) and `b` (k, n).
 ///
-/// `out`: (m, stride), of which the first n values of each row are written. The bits of a row of `out` depend on its own row of
-/// `a`, on `b` and on its previous contents, never on m.
+/// `out`: (m, stride), of which the first n values of each row are written. The bits of a row of
+/// `out` depend on its own row of `a`, on `b` and on its previous contents, never on m.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -131,7 +132,8 @@ fn by_tiles<L: Lanes, const ROWS: usize>(
     }
 }
 
-/// Rows `rows` of `a` at `ks`, in tiles of `ROWS`. Shape of `packed`: (tile, k, row), missing rows as zeros.
+/// Rows `rows` of `a` at `ks`, in tiles of `ROWS`. Shape of `packed`: (tile, k, row), missing rows
+/// as zeros.
 #[inline(always)]
 fn pack_rows<const ROWS: usize>(a: MatrixView<'_>, rows: Range<usize>, ks: Range<usize>, packed: &mut [f32]) {
     let len = ks.len();
@@ -157,7 +159,8 @@ fn pack_rows<const ROWS: usize>(a: MatrixView<'_>, rows: Range<usize>, ks: Range
     }
 }
 
-/// The product of a tile, (k, row), and a panel, (k, width): for each row its `PANEL_VECTORS` vectors.
+/// The product of a tile, (k, row), and a panel, (k, width): for each row its `PANEL_VECTORS`
+/// vectors.
 #[inline(always)]
 fn tile_product<L: Lanes, const ROWS: usize>(l: L, tile: &[f32], panel: &[f32]) -> [[L::V; PANEL_VECTORS]; ROWS] {
     let (tile, _) = tile.as_chunks::<ROWS>();
@@ -179,7 +182,8 @@ fn tile_product<L: Lanes, const ROWS: usize>(l: L, tile: &[f32], panel: &[f32]) 
     sums
 }
 
-/// Writes one row of a tile's product to `out`, at most `PANEL_VECTORS` vectors of values, or adds it.
+/// Writes one row of a tile's product to `out`, at most `PANEL_VECTORS` vectors of values, or adds
+/// it.
 #[inline(always)]
 fn put<L: Lanes>(l: L, sums: &[L::V; PANEL_VECTORS], add: bool, out: &mut [f32]) {
     for (out, sum) in out.chunks_mut(L::WIDTH).zip(sums) {

@@ -1,8 +1,9 @@
-//! The gated half of a feed-forward layer in one go: the gate and up products, the activation, and the 8-bit blocks for the product
-//! that follows.
+//! [`Compute::gated`]: the gate and up products of a feed-forward layer, the activation, and the 8-bit blocks for the product that
+//! follows, in one fork-join.
 //!
-//! A part of the work is a few columns of both matrices. Whoever computes them applies the activation while they are in
-//! its registers' reach and quantises the blocks: nothing travels between the cores, and nobody waits in between.
+//! A part of the work is a few columns of both matrices. The thread that computes them applies the
+//! activation while they are in its cache, and quantises the blocks. So no data moves between the
+//! cores, and no thread waits in between.
 
 use crate::activations::{Activations, BLOCK};
 use crate::compute::Compute;
@@ -21,10 +22,10 @@ pub enum GateAct {
     GeluTanh,
 }
 
-/// Rows that go through the activation together.
+/// Most rows that go through the activation together.
 const ROWS: usize = 8;
 
-/// The sigmoid of what is below this counts as that of this, 1.6e-38.
+/// Lower bound of the argument of the sigmoid, whose value there is 1.6e-38.
 const LEAST_SIGMOID: f32 = -87.0;
 
 #[inline(always)]
@@ -37,7 +38,8 @@ fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
             l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
         }
     };
-    // The bound keeps the exponential finite, and is the first operand, so that a NaN comes through.
+    // The bound keeps the exponential finite, and is the first operand, so that a NaN comes
+    // through.
     let e = exp_of_negative(l, l.sub(l.zero(), l.max(l.splat(LEAST_SIGMOID), to_sigmoid)));
     l.mul(l.mul(x, reciprocal(l, l.add(l.splat(1.0), e))), up)
 }
@@ -45,7 +47,8 @@ fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
 #[inline(always)]
 fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &mut [f32]) {
     assert!(gate.len() == up.len() && gate.len().is_multiple_of(16), "whole vectors of gate and up values");
-    // Not by a helper that takes a closure: one this large is not inlined, and would be compiled without the instruction set.
+    // No helper that takes a closure: a closure this large is not inlined, and would be compiled
+    // without the instruction set.
     for (gate, up) in gate.chunks_exact(L::WIDTH).zip(up.chunks_exact_mut(L::WIDTH)) {
         l.store(gate_lanes(l, act, l.load(gate), l.load(up)), up);
     }
@@ -57,11 +60,13 @@ per_isa! {
 }
 
 impl Compute {
-    /// Row i of `out` becomes `act(gate * x[i]) * (up * x[i])`, as the input of the matrix product after it, in the
-    /// representations that are wanted. The bits of a row depend on that row of `x` and the weights only.
+    /// Row i of `out` becomes `act(gate * x[i]) * (up * x[i])`, as the input of the next matrix
+    /// product, in the representations `inputs`. The bits of a row depend on that row of `x` and
+    /// the weights only.
     ///
     /// # Panics
-    /// If the matrices differ in shape or have another `k` than `x`, or `x` has not got what one of them wants.
+    /// If the matrices differ in shape or have another `k` than `x`, or `x` lacks the
+    /// representation that one of them needs.
     pub fn gated(
         &self,
         act: GateAct,
@@ -92,8 +97,9 @@ impl Compute {
                     let count = ROWS.min(rows - first);
                     for (w, out) in [(gate, &mut gates), (up, &mut ups)] {
                         for (i, p) in panels.clone().enumerate() {
-                            // SAFETY: shapes were checked above, and rows first..first + count are in `x`; `out` has room for that many
-                            // rows of 32, of which this panel writes 16 columns.
+                            // SAFETY: shapes were checked above, and rows first..first + count are
+                            // in `x`; `out` has room for that many rows of 32, of which this panel
+                            // writes 16 columns.
                             unsafe {
                                 let out = out.as_mut_ptr().cast::<f32>().add(i * PANEL);
                                 panel_tile(isa, w, p, x, first..first + count, out, BLOCK);
@@ -104,10 +110,11 @@ impl Compute {
                     let (gates, ups) = (&gates[..count], &mut ups[..count]);
                     gate_pieces(isa, act, gates.as_flattened(), ups.as_flattened_mut());
                     if len < BLOCK {
-                        // What lies beyond the last column pads the block.
+                        // Zeros pad the block beyond the last column.
                         ups.iter_mut().for_each(|row| row[len..].fill(0.0));
                     }
-                    // SAFETY: `out` is borrowed until `run` returns, and this block's columns belong to this part alone.
+                    // SAFETY: `out` is borrowed until `run` returns, and this block's columns
+                    // belong to this part alone.
                     unsafe { writer.put_column(first, from, len, ups) };
                 }
             }

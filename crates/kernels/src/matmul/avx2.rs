@@ -1,10 +1,12 @@
-//! The matrix kernels' operations in AVX2: 8 lanes.
+//! Byte products in AVX2: 8 lanes.
 //!
-//! `maddubs` adds two products of bytes in 16 bits with saturation. Values of up to 6 bits times 127 cannot reach it, and
-//! of the narrower ones several sums fit 16 bits before they are widened. Values of 8 bits could saturate: there the signs
-//! are moved to the activations, and |-128| * 127 * 2 fits again.
+//! `maddubs` adds two products of bytes in 16 bits, with saturation. Values of up to 6 bits times
+//! 127 do not saturate, and several sums of narrower values fit 16 bits before they are widened.
+//! Values of 8 bits could saturate. For these the signs move to the activations, and |-128| * 127 *
+//! 2 fits again.
 //!
-//! With AVX-VNNI, `dpbusd` does it all. Integer sums are exact either way, so the bits of the products are the same.
+//! With AVX-VNNI one instruction, `dpbusd`, replaces this. Integer sums are exact either way, so
+//! the bits are the same.
 
 use std::arch::x86_64::*;
 
@@ -41,7 +43,8 @@ unsafe fn widen(pairs: __m256i) -> __m256i {
 /// The processor has AVX2; as there.
 #[inline(always)]
 unsafe fn dot_by_pairs(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) -> __m256i {
-    // How many sums of two products fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127 are below 2^15.
+    // Number of sums of two products that fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2
+    // * 63 * 127 are below 2^15.
     let fit = match bits {
         0..=4 => 8,
         5 => 4,

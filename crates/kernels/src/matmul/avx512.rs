@@ -1,4 +1,4 @@
-//! The matrix kernels' operations in AVX-512 with VNNI: 16 lanes.
+//! Byte products in AVX-512 with VNNI: 16 lanes.
 
 use std::arch::x86_64::*;
 
@@ -18,7 +18,8 @@ unsafe fn quad(q: *const i8) -> __m512i {
     unsafe { _mm512_set1_epi32(q.cast::<i32>().read_unaligned()) }
 }
 
-/// The products with vector `j` of each run. A loop over `j` would be too large for the compiler to unroll, and the vectors then lie in memory.
+/// Adds the products with vector `j` of each run. The compiler does not unroll a loop over `j`,
+/// which is too large, and would keep the vectors in memory.
 ///
 /// # Safety
 /// The processor has AVX-512 with VNNI; as [`ByteLanes::dot`]; `j < J`, a 4 or 8.
@@ -42,8 +43,9 @@ unsafe fn turn<const M: usize, const N: usize, const J: usize>(
     }
 }
 
-/// Two values, of which the compiler believes that each depends on both: it must have both before it goes on with either. Left alone, it may
-/// finish one row's products before it begins the next row's, and every one then waits for the one before.
+/// Returns its arguments, but makes the compiler believe that each result depends on both: it must
+/// compute both before it uses either. Otherwise it may finish one row's products before it begins
+/// the next row's, and each product waits for the one before.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn tie(mut a: __m512i, mut b: __m512i) -> (__m512i, __m512i) {
@@ -108,8 +110,9 @@ impl ByteLanes for Avx512 {
         _bits: u32,
         q: &[[*const i8; M]; N],
     ) {
-        // The runs and rows take turns, so that neighbouring products are independent of each other: the scheduler is not filled
-        // with waiting ones. A product takes 5 cycles and two begin in each, so 10 are wanted.
+        // The runs and rows take turns, so that neighbouring products are independent and do not
+        // fill the scheduler with waiting ones. A product takes 5 cycles and two begin in each, so
+        // at least 10 should be independent.
         // SAFETY: `self` proves the instruction set; `j` is below J.
         unsafe {
             turn(sums, u, 0, q);
@@ -132,7 +135,8 @@ impl ByteLanes for Avx512 {
         q: &[[*const i8; M]; N],
         neg_sum: &[[*const i32; M]; N],
     ) {
-        // SAFETY: `self` proves the instruction set. No saturation: dpbusd adds 4 products of 16 bits in 32.
+        // SAFETY: `self` proves the instruction set. No saturation: dpbusd adds 4 products of 16
+        // bits in 32.
         unsafe {
             for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg_sum.as_flattened()) {
                 *sum = self.int_splat_shifted(neg.read(), 0);

@@ -1,8 +1,10 @@
-//! [`ByteLanes`]: what the matrix kernels need of an instruction set beyond floats, the products of bytes.
+//! [`ByteLanes`]: the products of bytes, which the matrix kernels need of an instruction set beside
+//! floats.
 
 use crate::simd::Lanes;
 
-/// Vectors of bytes and of 32-bit integers beside those of f32. A lane is an output row, so no operation crosses lanes.
+/// Vectors of bytes and of 32-bit integers beside those of f32. A lane is an output row, so no
+/// operation crosses lanes.
 ///
 /// Every method is inlined into the kernels, which are compiled for the instruction set.
 pub(crate) trait ByteLanes: Lanes {
@@ -33,8 +35,9 @@ pub(crate) trait ByteLanes: Lanes {
     fn int_zero(self) -> Self::I;
     /// `x` times 2 to the power of `by`, which must be exact, in every lane.
     fn int_splat_shifted(self, x: i32, by: i32) -> Self::I;
-    /// For each run of weights i and each row r: `sums[i][r] += sum over j, t of u[i][j][4 * lane + t] * q[i][r][4 * j + t]`. The `u`
-    /// are below `1 << bits`, `bits <= 6`, and |q| <= 127; a run has `J` vectors, 4 or 8. Exact.
+    /// For each run of weights i and each row r: `sums[i][r] += sum over j, t of u[i][j][4 * lane +
+    /// t] * q[i][r][4 * j + t]`. The `u` are below `1 << bits`, `bits <= 6`, and |q| <= 127; a run
+    /// has `J` vectors, 4 or 8. Exact.
     ///
     /// # Safety
     /// Each of `q` must be valid for reading `4 * J` values.
@@ -45,8 +48,9 @@ pub(crate) trait ByteLanes: Lanes {
         bits: u32,
         q: &[[*const i8; M]; N],
     );
-    /// For each block i and row r: `sums[i][r] = sum over j, t of (u[i][j][4 * lane + t] - 128) * q[i][r][4 * j + t]` for 8 vectors
-    /// of any bytes; `neg_sum[i][r]` is minus 128 times the sum of `q[i][r]`. Exact.
+    /// For each block i and row r: `sums[i][r] = sum over j, t of (u[i][j][4 * lane + t] - 128) *
+    /// q[i][r][4 * j + t]` for 8 vectors of any bytes; `neg_sum[i][r]` is minus 128 times the sum
+    /// of `q[i][r]`. Exact.
     ///
     /// # Safety
     /// Each of `q` must be valid for reading 32 values, each of `neg_sum` for one.

@@ -1,8 +1,9 @@
-//! How weights lie in a panel, and how a block meets its activations.
+//! The layout of weights in a panel, for each format, and how a block is multiplied by activations.
 //!
-//! A panel holds 16 output rows. Along k it is cut into blocks of 32; a block is unpacked to 8 vectors of 64 bytes, in which
-//! byte `4 * lane + t` of vector `j` is the value of row `lane` at k = `4 * j + t`. All values are stored without sign; a
-//! format's offset (8 for Q4_0, 128 for Q8_0, ...) or its minimum is put in by way of the activations' sums.
+//! A panel holds 16 output rows. Along k it is cut into blocks of 32. A block unpacks to 8 vectors
+//! of 64 bytes, in which byte `4 * lane + t` of vector `j` is the value of row `lane` at k = `4 * j
+//! + t`. All values are stored unsigned. The activations' sums account for a format's offset (8 for
+//! Q4_0, 128 for Q8_0, ...) or its minimum.
 //!
 //! | part | bytes | holds |
 //! |---|---|---|
@@ -25,21 +26,23 @@ const NIBBLES: usize = 256;
 const PAIRS: usize = 128;
 const BITS: usize = 64;
 
-/// How unpacked integers, scales and activations make a product. `s` is the activations' scale, `S` the sum of `q`.
+/// The formula of a product of unpacked integers `u` and activations `q`. `s` is the activations'
+/// scale, `S` the sum of `q`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ProductFormula {
     /// `c0 * s * (sum(u q) - (1 << shift) * S)`
     Offset(u32),
     /// `c0 * s * sum(u q) + c1 * s * S`
     Minimum,
     /// `s * (c0 * (sum(u q) - (1 << shift) * S) + c1 * (...))`, of the first and second 16 values
     HalvesOffset(u32),
-    /// `s * (c0 * sum(u q) + c1 * (...)) + c2 * s * S + c3 * (...)`, of the first and second 16 values
+    /// `s * (c0 * sum(u q) + c1 * (...)) + c2 * s * S + c3 * (...)`, of the first and second 16
+    /// values
     HalvesMinimum,
 }
 
 /// The layout of an integer format.
-pub(crate) trait Layout {
+pub(crate) trait IntegerLayout {
     /// Blocks that share a head: 1 or 8.
     const GROUP: usize;
     /// Bytes of the head.
@@ -48,7 +51,7 @@ pub(crate) trait Layout {
     const BLOCK: usize;
     /// Bits of a stored value.
     const BITS: u32;
-    const SHAPE: Shape;
+    const FORMULA: ProductFormula;
 
     /// The head's scales for the lanes from `lane` on.
     ///
@@ -63,13 +66,14 @@ pub(crate) trait Layout {
     /// The 8 vectors of the block at `at`, for the lanes from `lane` on.
     ///
     /// # Safety
-    /// As [`Layout::head`]; `at` points to a block.
+    /// As [`IntegerLayout::head`]; `at` points to a block.
     unsafe fn unpack<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::B; 8];
 
-    /// The block's coefficients `c0..c3` (see [`Shape`]); those that the shape lacks are zero.
+    /// The block's coefficients `c0..c3` (see [`ProductFormula`]); those that the formula lacks are
+    /// zero.
     ///
     /// # Safety
-    /// As [`Layout::unpack`].
+    /// As [`IntegerLayout::unpack`].
     unsafe fn scales<S: ByteLanes>(s: S, head: [S::V; 2], at: *const u8, lane: usize) -> [S::V; 4];
 }
 
@@ -86,10 +90,11 @@ pub(crate) trait FloatLayout {
 }
 
 /// # Safety
-/// As [`Layout::unpack`]; `at` points to 256 bytes of nibbles.
+/// As [`IntegerLayout::unpack`]; `at` points to 256 bytes of nibbles.
 #[inline(always)]
 unsafe fn nibbles<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::B; 8] {
-    // SAFETY: the four reads lie within the 256 bytes, as lane + WIDTH <= 16; the rest is the caller's.
+    // SAFETY: the four reads lie within the 256 bytes, as lane + WIDTH <= 16; the rest is the
+    // caller's.
     unsafe {
         let a = s.bytes(at.add(4 * lane));
         let b = s.bytes(at.add(64 + 4 * lane));
@@ -117,7 +122,7 @@ fn field<S: ByteLanes>(s: S, z: S::B, from: u32, to: u32, mask: u8) -> S::B {
 /// Two bits a value, moved up by `up` (0 or 4).
 ///
 /// # Safety
-/// As [`Layout::unpack`]; `at` points to 128 bytes of pairs.
+/// As [`IntegerLayout::unpack`]; `at` points to 128 bytes of pairs.
 #[inline(always)]
 unsafe fn pairs<S: ByteLanes>(s: S, at: *const u8, lane: usize, up: u32) -> [S::B; 8] {
     // SAFETY: both reads lie within the 128 bytes, as lane + WIDTH <= 16; the rest is the caller's.
@@ -141,7 +146,7 @@ unsafe fn pairs<S: ByteLanes>(s: S, at: *const u8, lane: usize, up: u32) -> [S::
 /// One bit a value, moved up by `up` (2 or 4).
 ///
 /// # Safety
-/// As [`Layout::unpack`]; `at` points to 64 bytes of bits.
+/// As [`IntegerLayout::unpack`]; `at` points to 64 bytes of bits.
 #[inline(always)]
 unsafe fn bits<S: ByteLanes>(s: S, at: *const u8, lane: usize, up: u32) -> [S::B; 8] {
     // SAFETY: the read lies within the 64 bytes, as lane + WIDTH <= 16; the rest is the caller's.
@@ -162,10 +167,11 @@ unsafe fn bits<S: ByteLanes>(s: S, at: *const u8, lane: usize, up: u32) -> [S::B
 }
 
 /// # Safety
-/// As [`Layout::unpack`]; `at` points to 512 bytes.
+/// As [`IntegerLayout::unpack`]; `at` points to 512 bytes.
 #[inline(always)]
 unsafe fn bytes<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::B; 8] {
-    // SAFETY: the eight reads lie within the 512 bytes, as lane + WIDTH <= 16; the rest is the caller's.
+    // SAFETY: the eight reads lie within the 512 bytes, as lane + WIDTH <= 16; the rest is the
+    // caller's.
     unsafe {
         [
             s.bytes(at.add(4 * lane)),
@@ -194,22 +200,24 @@ fn or<S: ByteLanes>(s: S, a: [S::B; 8], b: [S::B; 8]) -> [S::B; 8] {
     ]
 }
 
-/// A block with f16 scales of its own after `VALUES` bytes of values: `[d]`, or `[d, m]` for the shape with a minimum.
+/// A block with its own f16 scales after `$values` bytes of values: `[d]`, or `[d, m]` for the
+/// formula with a minimum.
 macro_rules! plain_layout {
     ($(#[$doc:meta])* $name:ident, $values:expr, $bits:expr, $shape:expr, |$s:ident, $at:ident, $lane:ident| $unpack:expr) => {
         $(#[$doc])*
         pub(crate) struct $name;
 
-        impl Layout for $name {
+        impl IntegerLayout for $name {
             const GROUP: usize = 1;
             const HEAD: usize = 0;
-            const BLOCK: usize = $values + if matches!($shape, Shape::Minimum) { 2 * F16S } else { F16S };
+            const BLOCK: usize = $values + if matches!($shape, ProductFormula::Minimum) { 2 * F16S } else { F16S };
             const BITS: u32 = $bits;
-            const SHAPE: Shape = $shape;
+            const FORMULA: ProductFormula = $shape;
 
             #[inline(always)]
             unsafe fn unpack<S: ByteLanes>($s: S, $at: *const u8, $lane: usize) -> [S::B; 8] {
-                // SAFETY: `at` points to a block, which holds these parts; the rest is the caller's.
+                // SAFETY: `at` points to a block, which holds these parts; the rest is the
+                // caller's.
                 unsafe { $unpack }
             }
 
@@ -219,7 +227,7 @@ macro_rules! plain_layout {
                 unsafe {
                     let d = s.load_f16(at.add($values + 2 * lane).cast());
                     let m = match $shape {
-                        Shape::Minimum => s.load_f16(at.add($values + F16S + 2 * lane).cast()),
+                        ProductFormula::Minimum => s.load_f16(at.add($values + F16S + 2 * lane).cast()),
                         _ => s.zero(),
                     };
                     [d, m, s.zero(), s.zero()]
@@ -231,25 +239,25 @@ macro_rules! plain_layout {
 
 plain_layout!(
     /// Nibbles, d.
-    Q4_0, NIBBLES, 4, Shape::Offset(3), |s, at, lane| nibbles(s, at, lane)
+    Q4_0, NIBBLES, 4, ProductFormula::Offset(3), |s, at, lane| nibbles(s, at, lane)
 );
 plain_layout!(
     /// Nibbles, d, m.
-    Q4_1, NIBBLES, 4, Shape::Minimum, |s, at, lane| nibbles(s, at, lane)
+    Q4_1, NIBBLES, 4, ProductFormula::Minimum, |s, at, lane| nibbles(s, at, lane)
 );
 plain_layout!(
     /// Nibbles, bits, d.
-    Q5_0, NIBBLES + BITS, 5, Shape::Offset(4),
+    Q5_0, NIBBLES + BITS, 5, ProductFormula::Offset(4),
     |s, at, lane| or(s, nibbles(s, at, lane), bits(s, at.add(NIBBLES), lane, 4))
 );
 plain_layout!(
     /// Nibbles, bits, d, m.
-    Q5_1, NIBBLES + BITS, 5, Shape::Minimum,
+    Q5_1, NIBBLES + BITS, 5, ProductFormula::Minimum,
     |s, at, lane| or(s, nibbles(s, at, lane), bits(s, at.add(NIBBLES), lane, 4))
 );
 plain_layout!(
     /// Bytes (the value + 128), d.
-    Q8_0, 512, 8, Shape::Offset(7),
+    Q8_0, 512, 8, ProductFormula::Offset(7),
     |s, at, lane| bytes(s, at, lane)
 );
 
@@ -261,7 +269,7 @@ pub(crate) struct Q5K;
 /// `d` and `dmin` of a group.
 ///
 /// # Safety
-/// As [`Layout::head`].
+/// As [`IntegerLayout::head`].
 #[inline(always)]
 unsafe fn two_scales<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2] {
     // SAFETY: the head holds 16 + 16 f16, and lane + WIDTH <= 16.
@@ -271,7 +279,7 @@ unsafe fn two_scales<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2
 /// `d * scale` and `-dmin * minimum`, the 16 scales and 16 minima at `at`.
 ///
 /// # Safety
-/// As [`Layout::scales`].
+/// As [`IntegerLayout::scales`].
 #[inline(always)]
 unsafe fn scale_and_minimum<S: ByteLanes>(s: S, head: [S::V; 2], at: *const u8, lane: usize) -> [S::V; 4] {
     // SAFETY: the block holds 16 + 16 bytes there, and lane + WIDTH <= 16.
@@ -282,12 +290,12 @@ unsafe fn scale_and_minimum<S: ByteLanes>(s: S, head: [S::V; 2], at: *const u8, 
     }
 }
 
-impl Layout for Q4K {
+impl IntegerLayout for Q4K {
     const GROUP: usize = 8;
     const HEAD: usize = 2 * F16S;
     const BLOCK: usize = NIBBLES + 2 * PANEL;
     const BITS: u32 = 4;
-    const SHAPE: Shape = Shape::Minimum;
+    const FORMULA: ProductFormula = ProductFormula::Minimum;
 
     #[inline(always)]
     unsafe fn head<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2] {
@@ -308,12 +316,12 @@ impl Layout for Q4K {
     }
 }
 
-impl Layout for Q5K {
+impl IntegerLayout for Q5K {
     const GROUP: usize = 8;
     const HEAD: usize = 2 * F16S;
     const BLOCK: usize = NIBBLES + BITS + 2 * PANEL;
     const BITS: u32 = 5;
-    const SHAPE: Shape = Shape::Minimum;
+    const FORMULA: ProductFormula = ProductFormula::Minimum;
 
     #[inline(always)]
     unsafe fn head<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2] {
@@ -334,7 +342,8 @@ impl Layout for Q5K {
     }
 }
 
-/// Head: d, dmin. Block: pairs; for each half 16 bytes with the scale in the low and the minimum in the high half.
+/// Head: d, dmin. Block: pairs; for each half 16 bytes with the scale in the low and the minimum in
+/// the high half.
 pub(crate) struct Q2K;
 /// Head: d. Block: pairs, bits; for each half 16 scales (i8).
 pub(crate) struct Q3K;
@@ -344,7 +353,7 @@ pub(crate) struct Q6K;
 /// `d * scale` of both halves, the 16 + 16 signed scales at `at`.
 ///
 /// # Safety
-/// As [`Layout::scales`].
+/// As [`IntegerLayout::scales`].
 #[inline(always)]
 unsafe fn half_scales<S: ByteLanes>(s: S, head: [S::V; 2], at: *const u8, lane: usize) -> [S::V; 4] {
     // SAFETY: the block holds 16 + 16 bytes there, and lane + WIDTH <= 16.
@@ -355,12 +364,12 @@ unsafe fn half_scales<S: ByteLanes>(s: S, head: [S::V; 2], at: *const u8, lane: 
     }
 }
 
-impl Layout for Q2K {
+impl IntegerLayout for Q2K {
     const GROUP: usize = 8;
     const HEAD: usize = 2 * F16S;
     const BLOCK: usize = PAIRS + 2 * PANEL;
     const BITS: u32 = 2;
-    const SHAPE: Shape = Shape::HalvesMinimum;
+    const FORMULA: ProductFormula = ProductFormula::HalvesMinimum;
 
     #[inline(always)]
     unsafe fn head<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2] {
@@ -389,12 +398,12 @@ impl Layout for Q2K {
     }
 }
 
-impl Layout for Q3K {
+impl IntegerLayout for Q3K {
     const GROUP: usize = 8;
     const HEAD: usize = F16S;
     const BLOCK: usize = PAIRS + BITS + 2 * PANEL;
     const BITS: u32 = 3;
-    const SHAPE: Shape = Shape::HalvesOffset(2);
+    const FORMULA: ProductFormula = ProductFormula::HalvesOffset(2);
 
     #[inline(always)]
     unsafe fn head<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2] {
@@ -415,12 +424,12 @@ impl Layout for Q3K {
     }
 }
 
-impl Layout for Q6K {
+impl IntegerLayout for Q6K {
     const GROUP: usize = 8;
     const HEAD: usize = F16S;
     const BLOCK: usize = NIBBLES + PAIRS + 2 * PANEL;
     const BITS: u32 = 6;
-    const SHAPE: Shape = Shape::HalvesOffset(5);
+    const FORMULA: ProductFormula = ProductFormula::HalvesOffset(5);
 
     #[inline(always)]
     unsafe fn head<S: ByteLanes>(s: S, at: *const u8, lane: usize) -> [S::V; 2] {
@@ -475,7 +484,8 @@ impl FloatLayout for Bf16 {
     }
 }
 
-/// Evaluates `$integer` with `$L` as the layout of an integer format, or `$float` with `$W` as that of a float format.
+/// Evaluates `$integer` with `$L` as the layout of `$format` if that is an integer format, else
+/// `$float` with `$W` as its layout.
 macro_rules! with_layout {
     ($format:expr, $L:ident => $integer:expr, $W:ident => $float:expr) => {{
         use crate::format::Format;

@@ -1,4 +1,4 @@
-//! Matrix products: rows of activations by packed weights, spread over the team by panels.
+//! [`Compute::matmul`]: rows of activations by packed weights, spread over the team by panels.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::compute::Compute;
 use crate::format::Input;
 use crate::matmul::layout::{PANEL, with_layout};
 use crate::matmul::panel::PanelMatrix;
-use crate::matmul::tile::{Kernel, Tile};
+use crate::matmul::tile::{Kernel, PanelTile};
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
@@ -15,9 +15,9 @@ use crate::simd::{Avx2, Avx512};
 use crate::simd::{Isa, Scalar};
 use crate::team::SendPtr;
 
-/// Weights that make a part of a job worth its claim, in bytes for one row.
+/// Bytes of weights that make a part worth its claim by a thread, for one row.
 const PART_BYTES: usize = 24 << 10;
-/// Parts for each thread at most: enough to even out, few enough to claim cheaply.
+/// Most parts for each thread: enough to even out, few enough to claim cheaply.
 const PARTS_PER_THREAD: usize = 16;
 
 /// One matrix of a [`Compute::matmul`] and its output.
@@ -29,11 +29,14 @@ pub struct MatmulJob<'a> {
 }
 
 impl Compute {
-    /// For every job and row: `out[row] = w * x[row]`. All matrices share one input and one fork-join.
+    /// For every matrix and row: `out[row] = w * x[row]`. All matrices share one input and one
+    /// fork-join.
+    ///
     /// The bits of an output row depend on that input row and the weights only.
     ///
     /// # Panics
-    /// If a matrix has another `k` than `x`, an output is not (rows, n) long, or `x` has not got what a matrix wants.
+    /// If a matrix has another `k` than `x`, an output is not (rows, n) long, or `x` lacks the
+    /// representation that a matrix needs.
     pub fn matmul(&self, x: &Activations, jobs: &mut [MatmulJob<'_>]) {
         let rows = x.rows();
         let (mut panels, mut bytes) = (0, 0);
@@ -52,7 +55,8 @@ impl Compute {
         self.team().run(parts, &|part| {
             let (mut from, mut to) = (panels * part / parts, panels * (part + 1) / parts);
             for j in 0..n_jobs {
-                // SAFETY: j is a job; only its fields are read, and nobody writes them while the parts run.
+                // SAFETY: j is a job; only its fields are read, and nobody writes them while the
+                // parts run.
                 let (w, out) = unsafe {
                     let job = jobs.get().add(j);
                     ((*job).w, (&raw const (*job).out).cast::<*mut [f32]>().read())
@@ -60,8 +64,9 @@ impl Compute {
                 let here = w.panels();
                 if from < here {
                     for p in from..to.min(here) {
-                        // SAFETY: lengths were checked above; panel p of job j is in this part alone, so its columns of the
-                        // output, which `jobs` borrows mutably until `run` returns, are ours.
+                        // SAFETY: lengths were checked above; panel p of job j is in this part
+                        // alone, so its columns of the output, which `jobs` borrows mutably until
+                        // `run` returns, are ours.
                         unsafe { panel_rows(self.isa(), w, p, x, out.cast()) };
                     }
                 }
@@ -74,8 +79,9 @@ impl Compute {
     }
 }
 
-/// Into how many parts to cut a product of `units` that can be computed apart, `bytes` of weights in all, with `rows` rows. More rows mean
-/// more arithmetic for the same bytes, so smaller parts pay. The split never shows in the results.
+/// Number of parts for a product of `units` independent pieces with `bytes` of weights in all and
+/// `rows` rows. More rows mean more arithmetic for the same bytes, so smaller parts pay. The split
+/// never changes the results.
 pub(crate) fn parts_for(threads: usize, bytes: usize, rows: usize, units: usize) -> usize {
     if threads == 1 {
         return 1;
@@ -87,8 +93,8 @@ pub(crate) fn parts_for(threads: usize, bytes: usize, rows: usize, units: usize)
 /// Panel `p` of `w` by all rows of `x`, into the panel's columns of `out`.
 ///
 /// # Safety
-/// The processor has `isa`; `w` and `x` have one k, and `x` has what `w` wants; `out`, of shape (row, n), may be written at the
-/// panel's columns.
+/// The processor has `isa`; `w` and `x` have one k, and `x` has the representation that `w` needs;
+/// `out`, of shape (row, n), may be written at the panel's columns.
 unsafe fn panel_rows(isa: Isa, w: &PanelMatrix, p: usize, x: &Activations, out: *mut f32) {
     const ROWS: usize = 8;
     let (rows, n) = (x.rows(), w.n());
@@ -111,11 +117,13 @@ unsafe fn panel_rows(isa: Isa, w: &PanelMatrix, p: usize, x: &Activations, out: 
     }
 }
 
-/// Panel `p` of `w` by the rows `rows` of `x`: 16 columns of each row, `stride` floats from one row to the next.
+/// Panel `p` of `w` by the rows `rows` of `x`: 16 columns of each row, `stride` floats from one row
+/// to the next.
 ///
 /// # Safety
-/// The processor has `isa`; `w` and `x` have one k, and `x` has what `w` wants and `rows`, which begin with a tile and end with one;
-/// `out` may be written there, its start being the first of `rows`.
+/// The processor has `isa`; `w` and `x` have one k, and `x` has the representation that `w` needs,
+/// and `rows`, which begin and end with a tile; `out` may be written there, its start being the
+/// first of `rows`.
 pub(crate) unsafe fn panel_tile(
     isa: Isa,
     w: &PanelMatrix,
@@ -154,7 +162,7 @@ unsafe fn tiles<K: Kernel>(
     stride: usize,
 ) {
     let max = if w.wants() == Input::F32 { K::FLOAT_TILE } else { K::TILE };
-    let all = Tile {
+    let all = PanelTile {
         panel: w.panel(p).as_ptr(),
         k: w.k(),
         lane: 0,
@@ -174,7 +182,8 @@ unsafe fn tiles<K: Kernel>(
         for lane in (0..PANEL).step_by(K::WIDTH) {
             tile.lane = lane;
             tile.prefetch &= lane == 0;
-            // SAFETY: these rows exist in `x`, with the blocks that `w` wants; the panel is one of `w`; the output is the caller's.
+            // SAFETY: these rows exist in `x`, with the representation that `w` needs; the panel is
+            // one of `w`; the output is the caller's.
             unsafe { with_layout!(w.format(), L => K::integer::<L>(count, tile), W => K::float::<W>(count, tile)) };
         }
         first += count;
@@ -210,7 +219,8 @@ mod tests {
             let run = |vnni: bool| {
                 let mut out = vec![0f32; rows * n];
                 for p in 0..w.panels() {
-                    // SAFETY: AVX2 is there, and `vnni` is asked for only where AVX-VNNI is; shapes agree.
+                    // SAFETY: AVX2 is there, and `vnni` is asked for only where AVX-VNNI is; shapes
+                    // agree.
                     unsafe {
                         match vnni {
                             true => tiles::<Avx2<true>>(&w, p, &x, 0..rows, out.as_mut_ptr().add(p * PANEL), n),

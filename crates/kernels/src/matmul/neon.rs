@@ -1,4 +1,4 @@
-//! The matrix kernels' operations in NEON with the dot product extension: 4 lanes.
+//! Byte products in NEON with the dot product extension: 4 lanes.
 //!
 //! The language has no stable name yet for the dot product, so that instruction is written out.
 
@@ -73,7 +73,8 @@ impl ByteLanes for Neon {
         _bits: u32,
         q: &[[*const i8; M]; N],
     ) {
-        // Values of up to 6 bits are the same as signed bytes. A vector of activations holds the quads of 4 vectors of weights.
+        // Values of up to 6 bits are the same as signed bytes. A vector of activations holds the
+        // quads of 4 vectors of weights.
         for i in 0..N {
             for (j, u) in u[i].chunks_exact(4).enumerate() {
                 for (sum, q) in sums[i].iter_mut().zip(&q[i]) {
@@ -97,7 +98,8 @@ impl ByteLanes for Neon {
         q: &[[*const i8; M]; N],
         _neg_sum: &[[*const i32; M]; N],
     ) {
-        // SAFETY: `self` proves the instruction set. With its highest bit turned a byte is its value less 128, as a signed one.
+        // SAFETY: `self` proves the instruction set. With its highest bit turned a byte is its
+        // value less 128, as a signed one.
         unsafe {
             let mut signed = *u;
             for u in signed.as_flattened_mut() {

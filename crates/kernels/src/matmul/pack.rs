@@ -1,7 +1,7 @@
-//! GGUF rows to panels: one lane of a panel at a time.
+//! Packs rows of GGUF tensors into panels, one lane of a panel at a time.
 //!
-//! Each format's block is read as the GGUF specification lays it out, and its values (without sign), scales and minima are put
-//! where `layout` reads them.
+//! The blocks of each format are read as the GGUF specification lays them out. Their values
+//! (unsigned), scales and minima go to the places where `layout` reads them.
 
 use crate::format::Format;
 use crate::matmul::layout::PANEL;
@@ -11,7 +11,8 @@ const F16S: usize = 2 * PANEL;
 /// Writes a row, `bytes` in the layout of the file, to `lane` of a zeroed panel.
 ///
 /// # Panics
-/// If the row or the panel is shorter than its format's blocks; [`crate::PanelMatrix::pack`] has checked both.
+/// If the row or the panel is shorter than its format's blocks. [`crate::PanelMatrix::pack`] has
+/// checked both.
 pub(crate) fn pack_row(format: Format, bytes: &[u8], lane: usize, panel: &mut [u8]) {
     let file = bytes.chunks_exact(format.block_bytes());
     let step = panel.len() / file.len();
@@ -116,7 +117,8 @@ fn pack_q45k(b: &[u8], nibbles: &[u8], high: Option<&[u8]>, at: &mut [u8], lane:
 fn pack_q6k(b: &[u8], at: &mut [u8], lane: usize) {
     put_f16(at, lane, &b[208..210]);
     for (i, block) in at[F16S..].chunks_exact_mut(416).enumerate() {
-        // Each 128 values: blocks 0 and 1 in the low nibbles of 32 bytes each, blocks 2 and 3 in the high ones.
+        // Each 128 values: blocks 0 and 1 in the low nibbles of 32 bytes each, blocks 2 and 3 in
+        // the high ones.
         let (part, i4) = (i / 4, i % 4);
         let mut u = [0u8; 32];
         for (u, byte) in u.iter_mut().zip(&b[64 * part + 32 * (i4 % 2)..]) {
@@ -148,7 +150,8 @@ fn split_bits(bytes: &[u8]) -> [u8; 32] {
     u
 }
 
-/// Block `i` of 8 of a K-quant's 2-bit values: each 128 values take 32 bytes, 32 values in each pair of bits.
+/// Block `i` of 8 of a K-quant's 2-bit values: each 128 values take 32 bytes, 32 values in each
+/// pair of bits.
 fn two_bits(bytes: &[u8], i: usize) -> [u8; 32] {
     let mut u = [0; 32];
     for (u, byte) in u.iter_mut().zip(&bytes[32 * (i / 4)..]) {

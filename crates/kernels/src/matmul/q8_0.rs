@@ -1,4 +1,5 @@
-//! From floats to the bytes of Q8_0: blocks of 32 values, each an f16 scale and 32 signed bytes (GGUF specification, tensor types).
+//! Quantises floats to Q8_0: blocks of 32 values, each an f16 scale and 32 signed bytes (GGUF
+//! specification, tensor types).
 
 use half::f16;
 
@@ -7,8 +8,9 @@ use crate::format::Format;
 use crate::matmul::panel::PanelMatrix;
 use crate::team::Team;
 
-/// Appends `values` in Q8_0 to `out`. A block's scale is its largest magnitude over 127, as f16; its integers are the values over that scale, rounded to
-/// the nearest. What was Q8_0 before, with a magnitude of 127 in each block, comes out as it was.
+/// Appends `values` in Q8_0 to `out`. A block's scale is its largest magnitude over 127, as f16.
+/// Its integers are the values over that scale, rounded to the nearest. Values that came from Q8_0,
+/// with a magnitude of 127 in each block, give the same bytes again.
 ///
 /// # Panics
 /// If `values` is no whole number of blocks.
@@ -24,7 +26,8 @@ pub fn write_q8_0(values: &[f32], out: &mut Vec<u8>) {
 }
 
 impl PanelMatrix {
-    /// Some rows of the matrix, in this order, as a matrix of its own: in Q8_0, or in F16 where a row is no whole number of its blocks.
+    /// A new matrix of the given rows, in this order: in Q8_0, or in F16 if the length of a row is
+    /// not a multiple of 32.
     ///
     /// # Errors
     /// `rows` is empty, or there is no memory.

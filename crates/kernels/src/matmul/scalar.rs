@@ -1,4 +1,4 @@
-//! The matrix kernels' operations in plain Rust, one lane at a time.
+//! Byte products in plain Rust, one lane at a time.
 
 use crate::matmul::bytes::ByteLanes;
 use crate::matmul::tile::kernel;

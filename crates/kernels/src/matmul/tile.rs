@@ -1,56 +1,62 @@
-//! The matrix kernels: one panel of weights by a tile of rows, written once for all formats and instruction sets.
+//! The matrix kernels: one panel of weights by a tile of rows, written once for all formats and
+//! instruction sets.
 //!
-//! Block by block along k, a block's values are unpacked once and used for all rows of the tile; each row adds the block's
-//! product to its own accumulator. So a row's bits are made by the same operations in the same order whatever the tile.
+//! Block by block along k, a kernel unpacks a block's values once and uses them for all rows of the
+//! tile. Each row adds the block's product to its own accumulator. So a row's bits come from the
+//! same operations in the same order, whatever the tile.
 
 use crate::activations::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
 use crate::matmul::bytes::ByteLanes;
-use crate::matmul::layout::{FloatLayout, Layout, PANEL, Shape};
+use crate::matmul::layout::{FloatLayout, IntegerLayout, PANEL, ProductFormula};
 use crate::simd::{Lanes, prefetch, prefetch_far};
 
-/// Distances of the prefetches in the stream of weights, in bytes: into the first-level cache, and from memory into the second.
-/// The hardware's own prefetch stays too close to reach the memory's speed; lines that come into the first level much earlier leave it
-/// before they are used, and one distance alone leaves it idle where the stream begins or another matrix is next.
+/// Distance of the prefetch into the first-level cache, in bytes of the stream of weights.
+///
+/// The hardware's own prefetch stays too close to reach the memory's speed. Lines that enter the
+/// first level much earlier leave it before use.
 pub(crate) const AHEAD: usize = 4096;
+/// Distance of the prefetch from memory into the second-level cache. With one distance alone the
+/// memory is idle where the stream begins or the next matrix follows.
 pub(crate) const FAR_AHEAD: usize = 16 << 10;
-/// From one line that is asked for far ahead to the next, in bytes. Each takes a buffer of the first-level cache until it has come from
-/// memory, of which there are few; the hardware brings the lines between them.
+/// Distance from one far prefetch to the next, in bytes. Each occupies one of the few fill buffers
+/// of the first-level cache until the line arrives; the hardware brings the lines between.
 pub(crate) const FAR_STEP: usize = 192;
 
-/// A panel and the rows that meet it.
+/// A panel, the rows to multiply by it, and where their products go.
 #[derive(Clone, Copy)]
-pub(crate) struct Tile {
+pub(crate) struct PanelTile {
     /// The panel.
     pub(crate) panel: *const u8,
     /// Values along k.
     pub(crate) k: usize,
-    /// First lane of the panel to compute; `S::WIDTH` are.
+    /// First lane of the panel to compute; a kernel computes a vector of them.
     pub(crate) lane: usize,
     /// The tile's rows as 8-bit blocks.
     pub(crate) x: BlockPtrs,
     /// The tile's first row as floats, rows `k` apart.
     pub(crate) f32s: *const f32,
-    /// Where lane 0 of the tile's first row goes.
+    /// Output of lane 0 of the tile's first row.
     pub(crate) out: *mut f32,
     /// Floats from one row of `out` to the next.
     pub(crate) stride: usize,
-    /// Whether to prefetch: the panel's first reader does.
+    /// Whether to prefetch: only the first tile that reads the panel does.
     pub(crate) prefetch: bool,
-    /// Whether the reduction runs backwards. Only ever set to break row invariance on purpose.
+    /// Whether the reduction runs backwards. Set only to break row invariance on purpose.
     pub(crate) backwards: bool,
 }
 
-impl Tile {
-    /// The tile whose first row is `rows` further on.
-    pub(crate) fn skip(self, rows: usize) -> Tile {
-        Tile { out: self.out.wrapping_add(rows * self.stride), ..self.at_row(rows) }
+impl PanelTile {
+    /// The tile whose first row is `rows` further on, in input and output.
+    pub(crate) fn skip(self, rows: usize) -> PanelTile {
+        PanelTile { out: self.out.wrapping_add(rows * self.stride), ..self.at_row(rows) }
     }
 
-    /// The tile whose input is `rows` further on, with its output where it is.
-    pub(crate) fn at_row(self, rows: usize) -> Tile {
+    /// The tile whose input is `rows` further on, with the same output.
+    pub(crate) fn at_row(self, rows: usize) -> PanelTile {
         let blocks = self.k.div_ceil(BLOCK);
-        Tile {
-            // Wrapping, as only one of the two representations need exist; the kernel reads the one that does.
+        PanelTile {
+            // Wrapping, as only one of the two representations may exist. The kernel reads that
+            // one.
             x: self.x.skip(rows * blocks),
             f32s: self.f32s.wrapping_add(rows * self.k),
             ..self
@@ -58,7 +64,8 @@ impl Tile {
     }
 }
 
-/// Asks for what lies ahead of the `bytes` at `at`: every line for the first-level cache, some for the second.
+/// Prefetches ahead of the `bytes` at `at`: every line into the first-level cache, some into the
+/// second.
 #[inline(always)]
 fn fetch_ahead(at: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(64) {
@@ -69,21 +76,23 @@ fn fetch_ahead(at: *const u8, bytes: usize) {
     }
 }
 
-/// A tile of `M` rows by a panel of an integer format.
+/// Multiplies a tile of `M` rows by a panel of an integer format.
 ///
 /// # Safety
-/// The panel holds `k / 32` blocks of `L` in whole groups, the rows are there as 8-bit blocks, `lane + WIDTH <= 16`,
-/// and `out` may be written at `lane..lane + WIDTH` of `M` rows.
+/// The panel holds `k / 32` blocks of `L` in whole groups, the rows are there as 8-bit blocks,
+/// `lane + WIDTH <= 16`, and `out` may be written at `lane..lane + WIDTH` of `M` rows.
 #[inline(always)]
-pub(crate) unsafe fn integer_tile<S: ByteLanes, L: Layout, const M: usize>(s: S, t: Tile) {
-    // SAFETY: pointers stay within the panel (groups * group_bytes) and the rows (M * blocks); prefetch takes any address.
+pub(crate) unsafe fn integer_tile<S: ByteLanes, L: IntegerLayout, const M: usize>(s: S, t: PanelTile) {
+    // SAFETY: pointers stay within the panel (groups * group_bytes) and the rows (M * blocks);
+    // prefetch takes any address.
     unsafe {
         let blocks = t.k / BLOCK;
         let groups = blocks / L::GROUP;
         let group_bytes = L::HEAD + L::GROUP * L::BLOCK;
         let mut acc = [s.zero(); M];
-        // Two blocks at a time, where that is faster: more products that do not wait for each other. Halves are two sums anyway.
-        let halves = matches!(L::SHAPE, Shape::HalvesOffset(_) | Shape::HalvesMinimum);
+        // Two blocks at a time where that is faster: more independent products. Formats with halves
+        // have two sums anyway.
+        let halves = matches!(L::FORMULA, ProductFormula::HalvesOffset(_) | ProductFormula::HalvesMinimum);
         let pairs = S::BLOCKS == 2 && !halves && (L::BITS < 8 || M >= 6);
         let step = if pairs && L::GROUP == 1 { 2 } else { 1 };
         let steps = groups.div_ceil(step);
@@ -113,26 +122,28 @@ pub(crate) unsafe fn integer_tile<S: ByteLanes, L: Layout, const M: usize>(s: S,
     }
 }
 
-/// Adds the products of the `N` blocks at `at`, which are `b` and those after it along k, with the rows' to the rows' accumulators, one
-/// block after the other.
+/// Multiplies the `N` weight blocks at `at`, number `b` and on along k, by the rows' blocks, and
+/// adds the products to the rows' accumulators, one block after the other.
 ///
 /// # Safety
 /// As [`integer_tile`].
 #[inline(always)]
-unsafe fn add_blocks<S: ByteLanes, L: Layout, const M: usize, const N: usize>(
+unsafe fn add_blocks<S: ByteLanes, L: IntegerLayout, const M: usize, const N: usize>(
     s: S,
     acc: &mut [S::V; M],
     head: [S::V; 2],
     at: *const u8,
-    t: &Tile,
+    t: &PanelTile,
     b: usize,
 ) {
-    // SAFETY: `b + N <= blocks`: every array of `x` has entries for these blocks of the tile's rows, and the panel has the blocks.
+    // SAFETY: `b + N <= blocks`: every array of `x` has entries for these blocks of the tile's
+    // rows, and the panel has the blocks.
     unsafe {
         if t.prefetch {
             fetch_ahead(at, N * L::BLOCK);
         }
-        // Loops and no closures over vectors: what is not inlined would pass them through memory.
+        // Loops, not closures over vectors: a closure that is not inlined would pass them through
+        // memory.
         let x = t.x.skip(b * M);
         let mut u = [L::unpack(s, at, t.lane); N];
         let mut q = [[x.q.cast_const(); M]; N];
@@ -144,8 +155,8 @@ unsafe fn add_blocks<S: ByteLanes, L: Layout, const M: usize, const N: usize>(
         }
         let mut sums = [[s.int_zero(); M]; N];
         let mut halves = [[s.int_zero(); M]; 2];
-        match L::SHAPE {
-            Shape::Offset(shift) => {
+        match L::FORMULA {
+            ProductFormula::Offset(shift) => {
                 let kept = usize::from(L::BITS == 8);
                 let mut neg = [[x.neg_sum.cast_const().cast::<i32>().add(kept); M]; N];
                 for (i, neg) in neg.iter_mut().enumerate() {
@@ -162,9 +173,9 @@ unsafe fn add_blocks<S: ByteLanes, L: Layout, const M: usize, const N: usize>(
                     s.dot(&mut sums, &u, L::BITS, &q);
                 }
             }
-            Shape::Minimum => s.dot(&mut sums, &u, L::BITS, &q),
-            Shape::HalvesOffset(_) | Shape::HalvesMinimum => {
-                if let Shape::HalvesOffset(shift) = L::SHAPE {
+            ProductFormula::Minimum => s.dot(&mut sums, &u, L::BITS, &q),
+            ProductFormula::HalvesOffset(_) | ProductFormula::HalvesMinimum => {
+                if let ProductFormula::HalvesOffset(shift) = L::FORMULA {
                     let [first, second] = &mut halves;
                     for ((r, first), second) in first.iter_mut().enumerate().zip(second) {
                         let neg = x.neg_half.add(r).cast::<i32>();
@@ -186,17 +197,17 @@ unsafe fn add_blocks<S: ByteLanes, L: Layout, const M: usize, const N: usize>(
             for (r, acc) in acc.iter_mut().enumerate() {
                 let entry = i * M + r;
                 let scale = s.splat(x.scale.add(entry).read());
-                match L::SHAPE {
-                    Shape::Offset(_) => *acc = s.fma(s.to_float(sums[r]), s.mul(c[0], scale), *acc),
-                    Shape::Minimum => {
+                match L::FORMULA {
+                    ProductFormula::Offset(_) => *acc = s.fma(s.to_float(sums[r]), s.mul(c[0], scale), *acc),
+                    ProductFormula::Minimum => {
                         let products = s.fma(s.to_float(sums[r]), s.mul(c[0], scale), *acc);
                         *acc = s.fma(c[1], s.splat((x.sum.add(entry)).read()), products);
                     }
-                    Shape::HalvesOffset(_) | Shape::HalvesMinimum => {
+                    ProductFormula::HalvesOffset(_) | ProductFormula::HalvesMinimum => {
                         let first = s.mul(s.to_float(halves[0][r]), c[0]);
                         let sum = s.fma(s.to_float(halves[1][r]), c[1], first);
                         *acc = s.fma(sum, scale, *acc);
-                        if matches!(L::SHAPE, Shape::HalvesMinimum) {
+                        if matches!(L::FORMULA, ProductFormula::HalvesMinimum) {
                             let half_sum = x.half_sum.add(entry).cast::<f32>();
                             *acc = s.fma(c[2], s.splat((half_sum).read()), *acc);
                             *acc = s.fma(c[3], s.splat((half_sum.add(1)).read()), *acc);
@@ -208,13 +219,14 @@ unsafe fn add_blocks<S: ByteLanes, L: Layout, const M: usize, const N: usize>(
     }
 }
 
-/// A tile of `M` rows by a panel of a float format. Values of even and odd k are summed apart, then added.
+/// Multiplies a tile of `M` rows by a panel of a float format. Values of even and odd k have
+/// separate sums, which are added last.
 ///
 /// # Safety
-/// The panel holds `k` times 16 values of `W`, the rows are there as floats, `lane + WIDTH <= 16`, and `out` may be
-/// written at `lane..lane + WIDTH` of `M` rows.
+/// The panel holds `k` times 16 values of `W`, the rows are there as floats, `lane + WIDTH <= 16`,
+/// and `out` may be written at `lane..lane + WIDTH` of `M` rows.
 #[inline(always)]
-pub(crate) unsafe fn float_tile<S: Lanes, W: FloatLayout, const M: usize>(s: S, t: Tile) {
+pub(crate) unsafe fn float_tile<S: Lanes, W: FloatLayout, const M: usize>(s: S, t: PanelTile) {
     // SAFETY: i < k for every read of the panel and of the rows; prefetch takes any address.
     unsafe {
         let step = PANEL * W::BYTES;
@@ -247,28 +259,29 @@ pub(crate) unsafe fn float_tile<S: Lanes, W: FloatLayout, const M: usize>(s: S, 
     }
 }
 
-/// Runs one tile of 1 to 8 rows in code compiled for the instruction set.
+/// The matrix kernels of an instruction set: they run one tile of 1 to 8 rows.
 pub(crate) trait Kernel: ByteLanes {
     /// `rows <= TILE` rows by a panel of an integer format.
     ///
     /// # Safety
     /// As [`integer_tile`].
-    unsafe fn integer<L: Layout>(rows: usize, t: Tile);
+    unsafe fn integer<L: IntegerLayout>(rows: usize, t: PanelTile);
 
     /// `rows <= FLOAT_TILE` rows by a panel of a float format.
     ///
     /// # Safety
     /// As [`float_tile`].
-    unsafe fn float<W: FloatLayout>(rows: usize, t: Tile);
+    unsafe fn float<W: FloatLayout>(rows: usize, t: PanelTile);
 }
 
-/// Implements [`Kernel`] for a set: its kernels are compiled with these features, one for each number of rows listed.
+/// Implements [`Kernel`] for an instruction set, compiled with these features: one kernel for each
+/// number of rows listed.
 macro_rules! kernel {
     ($set:ty, [$($feature:literal)?], [$($m:literal)*], [$($fm:literal)*]) => {
         impl crate::matmul::tile::Kernel for $set {
-            unsafe fn integer<L: crate::matmul::layout::Layout>(rows: usize, t: crate::matmul::tile::Tile) {
+            unsafe fn integer<L: crate::matmul::layout::IntegerLayout>(rows: usize, t: crate::matmul::tile::PanelTile) {
                 $(#[target_feature(enable = $feature)])?
-                unsafe fn tile<L: crate::matmul::layout::Layout, const M: usize>(t: crate::matmul::tile::Tile) {
+                unsafe fn tile<L: crate::matmul::layout::IntegerLayout, const M: usize>(t: crate::matmul::tile::PanelTile) {
                     // SAFETY: the caller's.
                     unsafe { crate::matmul::tile::integer_tile::<$set, L, M>(crate::simd::Lanes::assume(), t) }
                 }
@@ -279,9 +292,9 @@ macro_rules! kernel {
                 }
             }
 
-            unsafe fn float<W: crate::matmul::layout::FloatLayout>(rows: usize, t: crate::matmul::tile::Tile) {
+            unsafe fn float<W: crate::matmul::layout::FloatLayout>(rows: usize, t: crate::matmul::tile::PanelTile) {
                 $(#[target_feature(enable = $feature)])?
-                unsafe fn tile<W: crate::matmul::layout::FloatLayout, const M: usize>(t: crate::matmul::tile::Tile) {
+                unsafe fn tile<W: crate::matmul::layout::FloatLayout, const M: usize>(t: crate::matmul::tile::PanelTile) {
                     // SAFETY: the caller's.
                     unsafe { crate::matmul::tile::float_tile::<$set, W, M>(crate::simd::Lanes::assume(), t) }
                 }

@@ -4,7 +4,8 @@ use std::arch::x86_64::*;
 
 use crate::simd::lanes::{Lanes, RECIPROCAL};
 
-/// AVX2 with FMA and F16C, and AVX-VNNI too if `VNNI`. The private field keeps others from making one without the proof.
+/// AVX2 with FMA and F16C, and AVX-VNNI too if `VNNI`. The private field keeps others from making
+/// one without the proof.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2<const VNNI: bool>(());
 

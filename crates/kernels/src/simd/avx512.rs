@@ -4,7 +4,8 @@ use std::arch::x86_64::*;
 
 use crate::simd::lanes::{Lanes, RECIPROCAL};
 
-/// AVX-512 (F, BW, VL) with VNNI, AVX2, FMA and F16C. The private field keeps others from making one without the proof.
+/// AVX-512 (F, BW, VL) with VNNI, AVX2, FMA and F16C. The private field keeps others from making
+/// one without the proof.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 

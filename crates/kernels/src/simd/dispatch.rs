@@ -1,9 +1,10 @@
 //! [`per_isa!`]: a generic kernel, compiled once for each instruction set and chosen at run time.
 
-/// Makes a function that runs a generic kernel with the lanes of an instruction set: `name(isa, arguments...)`.
+/// Defines a function `name(isa, arguments...)` that runs a generic kernel with the lanes of an
+/// instruction set.
 ///
-/// The kernel is compiled once for each set, with its features on, and must be `#[inline(always)]` all the way down: what is
-/// not inlined would be compiled without them.
+/// The kernel is compiled once for each set, with its features on. It must be `#[inline(always)]`
+/// all the way down: code that is not inlined is compiled without the features.
 macro_rules! per_isa {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$e:ident: $bound:ident $(, const $n:ident: usize)?>)? ($($arg:ident: $ty:ty),* $(,)?) = |$l:ident| $body:expr) => {
         $(#[$meta])*
@@ -12,14 +13,16 @@ macro_rules! per_isa {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2 $(<$e: $bound $(, const $n: usize)?>)? ($($arg: $ty),*) {
-                // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
+                // SAFETY: this function has these features, so its caller has made sure that the
+                // processor has them.
                 let $l = unsafe { <$crate::simd::Avx2<false> as $crate::simd::Lanes>::assume() };
                 $body
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
             fn avx512 $(<$e: $bound $(, const $n: usize)?>)? ($($arg: $ty),*) {
-                // SAFETY: this function has these features, so whoever calls it has seen to it that the CPU has them.
+                // SAFETY: this function has these features, so its caller has made sure that the
+                // processor has them.
                 let $l = unsafe { <$crate::simd::Avx512 as $crate::simd::Lanes>::assume() };
                 $body
             }

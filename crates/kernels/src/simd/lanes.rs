@@ -1,17 +1,20 @@
 //! [`Lanes`]: a vector of f32 values, which every instruction set implements.
 //!
-//! Every operation is defined lane by lane, so which lane holds a value never changes its bits. The only reductions over
-//! lanes, [`Lanes::sum`] and [`Lanes::maximum`], run in a fixed order.
+//! Every operation is defined lane by lane, so which lane holds a value never changes its bits. The
+//! only reductions over lanes, [`Lanes::sum`] and [`Lanes::maximum`], run in a fixed order.
 
-/// 1.5 * 2^23: adding it to an x of magnitude below 2^22 rounds x to an integer (ties to even) in the low bits of the sum.
+/// 1.5 * 2^23. Adding it to an x of magnitude below 2^22 rounds x to an integer, ties to even, in
+/// the low bits of the sum.
 pub(crate) const MAGIC: f32 = 12_582_912.0;
 
-/// These bits less those of a positive d are about 1 / d: the difference negates the exponent, and its low bits balance the error.
+/// Subtracting the bits of a positive d from these gives the bits of about 1 / d: the difference
+/// negates the exponent, and the low bits balance the error.
 pub(crate) const RECIPROCAL: u32 = 0x7ef3_11c7;
 
 /// A vector of [`Lanes::WIDTH`] f32 values and its operations.
 ///
-/// Every method is inlined into the caller, which [`per_isa!`] compiles for the right instruction set.
+/// Every method is inlined into the caller, which [`per_isa!`] compiles for the right instruction
+/// set.
 pub(crate) trait Lanes: Copy {
     /// The vector.
     type V: Copy;

@@ -5,11 +5,11 @@ use crate::simd::lanes::{Lanes, MAGIC};
 /// Below this exp gives 0.
 const EXP_LOW: f32 = -87.0;
 
-/// exp of each lane, which must not exceed 88.3, within 1 unit in the last place of the true value. Below -87 the result is 0; NaN
-/// stays NaN. A lane's bits depend on that lane only.
+/// exp of each lane, which must not exceed 88.3, within 1 unit in the last place of the true value.
+/// Below -87 the result is 0; NaN stays NaN. A lane's bits depend on that lane only.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is 1 + r + r^2 P(r) with P of degree 4, fitted for the least relative
-/// error (3e-9).
+/// Method: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is 1 + r + r^2 P(r) with P of degree 4,
+/// fitted for the least relative error (3e-9).
 #[inline(always)]
 pub(crate) fn exp_of_negative<L: Lanes>(l: L, x: L::V) -> L::V {
     const P: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_432];
@@ -28,7 +28,8 @@ pub(crate) fn exp_of_negative<L: Lanes>(l: L, x: L::V) -> L::V {
     l.select_less(x, l.splat(EXP_LOW), l.zero(), y)
 }
 
-/// 1 / d of each lane, within 2 units in the last place, for d from 2^-126 to 2^126; NaN stays NaN. Much faster than a division.
+/// 1 / d of each lane, within 2 units in the last place, for d from 2^-126 to 2^126; NaN stays NaN.
+/// Much faster than a division.
 #[inline(always)]
 pub(crate) fn reciprocal<L: Lanes>(l: L, d: L::V) -> L::V {
     let minus = l.sub(l.zero(), d);
@@ -40,8 +41,9 @@ pub(crate) fn reciprocal<L: Lanes>(l: L, d: L::V) -> L::V {
     y
 }
 
-/// Calls `f` on the vectors of three slices of one length, and writes what it gives into the third. For small `f` only: a closure that
-/// the compiler does not inline would be compiled without the instruction set.
+/// Calls `f` on the vectors of three slices of one length, and writes its result to the third. For
+/// small `f` only: a closure that the compiler does not inline is compiled without the instruction
+/// set.
 #[inline(always)]
 pub(crate) fn map_into<L: Lanes>(l: L, a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(L::V, L::V, L::V) -> L::V) {
     assert!(a.len() == out.len() && b.len() == out.len());
@@ -55,7 +57,8 @@ pub(crate) fn map_into<L: Lanes>(l: L, a: &[f32], b: &[f32], out: &mut [f32], f:
     }
 }
 
-/// The largest magnitude of `values`, as bits; magnitudes order as their bits do, with infinity and then NaN above all numbers.
+/// The largest magnitude of `values`, as bits; magnitudes order as their bits do, with infinity and
+/// then NaN above all numbers.
 #[inline(always)]
 pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
     values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff))

@@ -1,11 +1,12 @@
 //! Instruction sets and the one vector abstraction of the kernels.
 //!
-//! A kernel is written once, generic over [`Lanes`], and compiled once for each instruction set, by [`per_isa!`] or by a
-//! function of its own with the set's target features. Matrix products need integers and bytes as well: their trait,
-//! `ByteLanes` in `matmul/`, adds these to the same types.
+//! A kernel is written once, generic over [`Lanes`], and compiled once for each instruction set, by
+//! [`per_isa!`] or by a function of its own with the set's target features. Matrix products need
+//! integers and bytes as well: their trait, `ByteLanes` in `matmul/`, adds these to the same types.
 //!
-//! Invariant: a value of a type that implements [`Lanes`] proves that the processor has its instructions. So operations on
-//! registers are safe functions. Only functions that are compiled for the instruction set make such a value.
+//! Invariant: a value of a type that implements [`Lanes`] proves that the processor has its
+//! instructions. So operations on registers are safe functions. Only functions that are compiled
+//! for the instruction set make such a value.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

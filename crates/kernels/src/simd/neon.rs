@@ -1,13 +1,15 @@
 //! [`Lanes`] in NEON: four lanes.
 //!
-//! The language has no stable names yet for the conversions from and to f16, so those instructions are written out.
+//! The language has no stable names yet for the conversions from and to f16, so those instructions
+//! are written out.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use crate::simd::lanes::{Lanes, RECIPROCAL};
 
-/// NEON with the dot product extension (ARMv8.2). The private field keeps others from making one without the proof.
+/// NEON with the dot product extension (ARMv8.2). The private field keeps others from making one
+/// without the proof.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon(());
 
@@ -70,7 +72,8 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const u16) -> float32x4_t {
-        // SAFETY: the caller allows reading 8 bytes, by bytes as they may be unaligned; `self` proves NEON.
+        // SAFETY: the caller allows reading 8 bytes, by bytes as they may be unaligned; `self`
+        // proves NEON.
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(vld1_u8(from.cast())))) }
     }
     #[inline(always)]
@@ -93,12 +96,14 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> float32x4_t {
-        // SAFETY: the caller allows reading 16 bytes, by bytes as they may be unaligned; `self` proves NEON.
+        // SAFETY: the caller allows reading 16 bytes, by bytes as they may be unaligned; `self`
+        // proves NEON.
         unsafe { vreinterpretq_f32_u8(vld1q_u8(from.cast())) }
     }
     #[inline(always)]
     unsafe fn store_at(self, v: float32x4_t, to: *mut f32) {
-        // SAFETY: the caller allows writing 16 bytes, by bytes as they may be unaligned; `self` proves NEON.
+        // SAFETY: the caller allows writing 16 bytes, by bytes as they may be unaligned; `self`
+        // proves NEON.
         unsafe { vst1q_u8(to.cast(), vreinterpretq_u8_f32(v)) }
     }
     #[inline(always)]

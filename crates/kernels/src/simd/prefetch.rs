@@ -1,6 +1,7 @@
 //! Prefetches: hints that bring a cache line near before it is read.
 
-/// Asks for the cache line at `at`, which need not be a valid address, to come into the first-level cache.
+/// Asks for the cache line at `at`, which need not be a valid address, to come into the first-level
+/// cache.
 #[inline(always)]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]

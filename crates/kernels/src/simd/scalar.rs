@@ -2,16 +2,19 @@
 
 use crate::simd::lanes::{Lanes, RECIPROCAL};
 
-/// Plain Rust on `N` lanes, a power of 2. Four lanes are the vectors that every 64-bit processor has.
+/// Plain Rust on `N` lanes, a power of 2. Four lanes are the vectors that every 64-bit processor
+/// has.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar<const N: usize>;
 
-/// f16 bits to f32 without a branch, so that the compiler can do four at once. Exact, subnormal values included.
+/// Converts f16 bits to f32 without a branch, so that the compiler vectorises it. Exact, including
+/// subnormal values.
 #[inline(always)]
 fn widen(h: u16) -> f32 {
     let h = u32::from(h);
     let magnitude = h & 0x7fff;
-    // The exponent's bias is moved by a product with 2^112, which is exact; infinities and NaNs get the full exponent.
+    // A product with 2^112, which is exact, moves the exponent's bias. Infinities and NaNs get the
+    // full exponent.
     let finite = f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000);
     let special = u32::from(magnitude >= 0x7c00) * 0x7f80_0000;
     f32::from_bits(finite.to_bits() | special | (h & 0x8000) << 16)

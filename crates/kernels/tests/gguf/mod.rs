@@ -1,5 +1,5 @@
-//! Random GGUF tensors, and what their numbers stand for, written straight from the format's description and without the
-//! crate's own code.
+//! Random GGUF tensors, and what their numbers stand for, written straight from the format's
+//! description and without the crate's own code.
 #![allow(dead_code)] // each test file uses its own part
 
 use half::{bf16, f16};
@@ -189,7 +189,8 @@ pub(crate) fn round_to_int8(row: &[f32]) -> Vec<f32> {
     row.chunks(32)
         .flat_map(|block| {
             let most = block.iter().fold(0f32, |m, x| m.max(x.abs()));
-            // In f32, as it is defined: next to a tie, exact arithmetic would take the other integer.
+            // In f32, as it is defined: next to a tie, exact arithmetic would take the other
+            // integer.
             let (inverse, scale) = (127.0 / most, most / 127.0);
             block.iter().map(move |x| if most == 0.0 { 0.0 } else { (x * inverse).round_ties_even() * scale })
         })
