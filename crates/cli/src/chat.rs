@@ -15,10 +15,11 @@ use selfspec_engine::{Engine, EngineError, FinishReason, Message, Prompt, Reques
 
 use crate::args::RunArgs;
 use crate::output::{self, Ui};
-use crate::request::{Style, message};
+use crate::request::message;
 use crate::run::{Marks, generate, tell};
 use crate::stats::{speculation_line, speed_line};
 use crate::{model, request};
+use selfspec_lab::prompts::PromptStyle;
 
 const HELP: &str = "\
 /help           this list
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
 struct Chat<'a> {
     engine: Engine,
     request: Request,
-    style: Style,
+    style: PromptStyle,
     system: Option<String>,
     messages: Vec<Message>, // user and assistant in turn, without the system message
     last: Option<Summary>,
@@ -118,7 +119,7 @@ impl Chat<'_> {
             "/help" => output::print(HELP)?,
             "/exit" | "/quit" => return Ok(Next::Leave),
             "/clear" => self.messages.clear(),
-            "/system" if self.style == Style::Plain => {
+            "/system" if self.style == PromptStyle::Plain => {
                 self.ui.error("a system message needs the model's chat template")
             }
             "/system" => {
@@ -143,8 +144,8 @@ impl Chat<'_> {
     fn answer(&mut self, line: &str) -> anyhow::Result<()> {
         let mut request = self.request.clone();
         request.prompt = match self.style {
-            Style::Plain => Prompt::Text(line.to_owned()),
-            Style::Chat => {
+            PromptStyle::Plain => Prompt::Text(line.to_owned()),
+            PromptStyle::Chat => {
                 self.messages.push(message("user", line));
                 let system = self.system.iter().map(|s| message("system", s));
                 Prompt::Chat(system.chain(self.messages.iter().cloned()).collect())
@@ -152,7 +153,7 @@ impl Chat<'_> {
         };
         match generate(&self.engine, request, Some(Marks::new(self.args, self.ui))) {
             Ok((summary, _)) => {
-                if self.style == Style::Chat {
+                if self.style == PromptStyle::Chat {
                     self.messages.push(message("assistant", &summary.text));
                 }
                 if self.args.output.stats || self.args.output.trace {
@@ -165,7 +166,7 @@ impl Chat<'_> {
             }
             // What one message did wrong does not end the conversation.
             Err(error) if error.is::<EngineError>() => {
-                if self.style == Style::Chat {
+                if self.style == PromptStyle::Chat {
                     self.messages.pop();
                 }
                 self.ui.error(&error.to_string());

@@ -4,6 +4,7 @@ use selfspec_engine::{
     DraftLen, DrafterChoice, Engine, LayerPlan, Message, ModelInfo, PlanError, Prompt, Request, SamplingParams,
     SpeculationParams,
 };
+use selfspec_lab::prompts::PromptStyle;
 
 use crate::args::{RunArgs, SamplingArgs, Spec, SpeculationArgs};
 use crate::failure::usage;
@@ -117,43 +118,16 @@ pub(crate) fn template(args: &RunArgs, engine: &Engine) -> anyhow::Result<Reques
     Ok(request)
 }
 
-/// How prompts are given to the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
-    /// As messages, through the model's chat template.
-    Chat,
-    /// As they are.
-    Plain,
-}
-
-impl Style {
-    /// The style for a model: plain text if the user wants it or the model has no chat template.
-    pub(crate) fn of(raw: bool, info: &ModelInfo) -> Self {
-        if raw || !info.chat_template { Style::Plain } else { Style::Chat }
-    }
-}
-
 /// What `run` and `chat` do with a prompt's text.
-pub(crate) fn style(args: &RunArgs, info: &ModelInfo, ui: &Ui) -> anyhow::Result<Style> {
-    let style = Style::of(args.raw, info);
-    if style == Style::Plain && !args.raw {
+pub(crate) fn style(args: &RunArgs, info: &ModelInfo, ui: &Ui) -> anyhow::Result<PromptStyle> {
+    let style = PromptStyle::of(args.raw, info);
+    if style == PromptStyle::Plain && !args.raw {
         if args.system.is_some() {
             return Err(usage("--system needs a chat template, and the model has none", None));
         }
         ui.note("the model has no chat template, the prompt is used as plain text");
     }
     Ok(style)
-}
-
-/// One user message after the system message, or plain text.
-pub(crate) fn prompt(style: Style, system: Option<&str>, text: &str) -> Prompt {
-    match style {
-        Style::Plain => Prompt::Text(text.to_owned()),
-        Style::Chat => {
-            let system = system.map(|s| message("system", s));
-            Prompt::Chat(system.into_iter().chain([message("user", text)]).collect())
-        }
-    }
 }
 
 pub(crate) fn message(role: &str, content: &str) -> Message {

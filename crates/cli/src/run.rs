@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     let engine = model::engine(&args.model.model, args.context, &args.compute, ui)?;
     let style = request::style(args, engine.info(), ui)?;
     let mut request = request::template(args, &engine)?;
-    request.prompt = request::prompt(style, args.system.as_deref(), &text);
+    request.prompt = style.prompt(args.system.as_deref(), &text);
     let speculation = request.speculation.clone();
 
     let marks = if args.output.json { None } else { Some(Marks::new(args, ui)) };

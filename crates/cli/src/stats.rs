@@ -3,15 +3,8 @@
 use selfspec_engine::{
     DrafterChoice, DrafterKind, LayerPlan, Readout, RoundTrace, SpecStats, SpeculationParams, Summary,
 };
+use selfspec_lab::statistics::tokens_per_second;
 use serde::Serialize;
-
-/// Tokens a second after the first one; 0 if there was only one.
-pub(crate) fn tokens_per_second(summary: &Summary) -> f64 {
-    if summary.completion_tokens < 2 || summary.predicted_s <= 0.0 {
-        return 0.0;
-    }
-    (summary.completion_tokens - 1) as f64 / summary.predicted_s
-}
 
 /// The drafter as flags name it.
 pub(crate) fn drafter_flag(kind: DrafterKind) -> &'static str {

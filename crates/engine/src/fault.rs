@@ -21,8 +21,8 @@ impl Fault {
     }
 }
 
-/// The seconds that are believed of a step of `rows` that took `seconds`.
-pub(crate) fn believed(fault: Option<Fault>, rows: &[Row], seconds: f64) -> f64 {
+/// Seconds that an engine with this fault books for a step of `rows` that took `seconds`.
+pub fn believed_seconds(fault: Option<Fault>, rows: &[Row], seconds: f64) -> f64 {
     let drafts = || rows.iter().any(|row| !row.plan.is_full());
     if fault == Some(Fault::DraftCost) && drafts() { seconds / 2.0 } else { seconds }
 }

@@ -4,35 +4,31 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
-pub mod config;
 pub mod plan;
 
+mod arch;
 mod cpu;
 mod dense;
-mod draft_vocab;
 mod error;
-mod exit_head;
-mod exit_head_card;
-mod exit_head_pass;
+mod exit;
 mod fault;
 mod forward;
+mod kv;
 mod model;
-mod names;
-mod pages;
 mod profile;
 mod rope;
-mod sequence;
 
+pub use arch::config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
+pub use arch::names::{LayerTensor, Names};
 pub use backend::{Backend, BackendError, Enter, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
-pub use config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
-pub use cpu::{CpuBackend, CpuOptions, DraftHeads};
+pub use cpu::{CpuBackend, CpuOptions};
 pub use dense::{DenseLayer, Rotations};
-pub use draft_vocab::{DraftVocab, DraftVocabError};
 pub use error::ModelError;
-pub use exit_head::{ExitHead, ExitHeadError};
-pub use exit_head_card::ExitHeadCard;
+pub use exit::card::ExitHeadCard;
+pub use exit::draft_heads::DraftHeads;
+pub use exit::head::{ExitHead, ExitHeadError};
+pub use exit::vocab::{DraftVocab, DraftVocabError};
 pub use fault::Fault;
 pub use model::Model;
-pub use names::{LayerTensor, Names};
 pub use plan::{LayerPlan, PlanError};
 pub use profile::{Part, PartSeconds, Profiler};

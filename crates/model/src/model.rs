@@ -4,9 +4,9 @@ use half::{bf16, f16};
 use selfspec_kernels::{Format, PanelMatrix, Team};
 use selfspec_weights::{Checkpoint, Tensor, TensorType};
 
-use crate::config::{ArchConfig, RopeScaling};
+use crate::arch::config::{ArchConfig, RopeScaling};
+use crate::arch::names::{LayerTensor, Names};
 use crate::error::ModelError;
-use crate::names::{LayerTensor, Names};
 use crate::plan::LayerPlan;
 use crate::profile::Part;
 use crate::rope::Rope;

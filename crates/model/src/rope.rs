@@ -6,7 +6,7 @@
 use selfspec_kernels::RopeRows;
 use selfspec_kernels::RopeStyle;
 
-use crate::config::RopeScaling;
+use crate::arch::config::RopeScaling;
 
 /// The frequencies of one kind of layer, and the rotations of the rows of a step. Reused from step to step.
 #[derive(Debug, Clone)]

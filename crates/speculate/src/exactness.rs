@@ -10,11 +10,11 @@ use selfspec_model::TokenId;
 
 pub use crate::chi_square::{ChiSquare, SIGNIFICANCE};
 use crate::error::{LogitsFault, ParamError};
-use crate::history::History;
-use crate::noise::Place;
 use crate::params::{MAX_DRAFT, SamplingParams};
-use crate::round::{Fault, Past, accept};
-use crate::sampler::{Draft, LogitsRow, Sampler};
+use crate::round::accept::{Fault, Past, accept};
+use crate::sample::history::History;
+use crate::sample::noise::Place;
+use crate::sample::sampler::{Draft, LogitsRow, Sampler};
 
 /// Most outcomes that are enumerated.
 const MOST_OUTCOMES: usize = 1 << 20;

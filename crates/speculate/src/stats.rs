@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::confidence::Confidence;
+use crate::draft::path::DraftPath;
 use crate::params::MAX_DRAFT;
-use crate::path::DraftPath;
-use crate::reason::Reason;
+use crate::policy::confidence::Confidence;
+use crate::policy::reason::Reason;
 
 /// A way to draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,17 +1,18 @@
 //! What a draft and a verification cost here, against what is believed of them, and the speed-up that this promises against the one that is had.
 
-use selfspec_engine::{DraftLen, DraftPath, Engine, MeasureOptions, Request, SpeculationParams, Summary};
+use selfspec_engine::{DraftLen, DraftPath, Engine, Request, SpeculationParams, Summary};
+use selfspec_lab::measure::MeasureOptions;
 use serde_json::json;
 
 use super::check::{Check, Finding};
 use super::outputs::Fared;
 use super::subject::Subject;
-use crate::bench::speculation::median;
 use crate::output::Ui;
 use crate::progress::Steps;
-use crate::prompts::Case;
-use crate::request::Style;
-use crate::stats::tokens_per_second;
+use selfspec_lab::prompts::PromptCase;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::statistics::median;
+use selfspec_lab::statistics::tokens_per_second;
 
 /// Longest draft that is considered.
 const LONGEST: usize = 8;
@@ -64,7 +65,7 @@ impl Costs {
         };
         let (mut c, mut believed, mut b, mut plain) = (Vec::new(), Vec::new(), vec![Vec::new(); ROWS], Vec::new());
         for _ in 0..times {
-            let measured = engine.measure(&options)?;
+            let measured = selfspec_lab::measure::measure(engine, &options)?;
             c.extend(path.and_then(|path| measured.c(path)));
             believed.extend(path.and_then(|path| measured.believed_c(path)));
             plain.extend(measured.plain_s());
@@ -184,16 +185,16 @@ pub(crate) fn speed(
     subject: &Subject,
     costs: &Costs,
     fared: &Fared,
-    prompts: &[Case],
-    (style, max_tokens): (Style, usize),
+    prompts: &[PromptCase],
+    (style, max_tokens): (PromptStyle, usize),
     ui: &Ui,
 ) -> anyhow::Result<Speed> {
     let k = costs.best(costs.c(), &|place| fared.at(place)).0;
     let fixed = SpeculationParams { draft_len: DraftLen::Fixed(k), ..subject.always(k) };
     let stride = prompts.len().div_ceil(PAIRED).max(1);
-    let chosen: Vec<&Case> = prompts.iter().step_by(stride).collect();
+    let chosen: Vec<&PromptCase> = prompts.iter().step_by(stride).collect();
     let steps = Steps::new(ui, "measuring speed", (3 * ROUNDS * chosen.len()) as u64);
-    let run = |case: &Case, speculation: &SpeculationParams| -> anyhow::Result<Summary> {
+    let run = |case: &PromptCase, speculation: &SpeculationParams| -> anyhow::Result<Summary> {
         let mut request = Request::new(case.prompt(style));
         request.max_tokens = Some(max_tokens);
         request.speculation = speculation.clone();

@@ -27,13 +27,13 @@ use crate::args::{DoctorArgs, DoctorFormat, HeadArgs, Plant};
 use crate::failure::{Told, usage};
 use crate::model;
 use crate::output::{self, Ui};
-use crate::prompts::{self, Case};
-use crate::request::Style;
 use check::{Check, Verdict};
 use costs::Costs;
 use domain::Record;
 use outputs::Fared;
 use report::Report;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::prompts::{self, PromptCase};
 use subject::Subject;
 
 /// Tokens drafted a round while acceptance is looked at: as many as a tuning drafts.
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
     if args.plant == Some(Plant::Domain) && loaded.draft_heads().exit.is_none() {
         loaded = load(&args.compute.heads)?;
     }
-    let style = Style::of(args.raw, loaded.info());
+    let style = PromptStyle::of(args.raw, loaded.info());
     let together = engine(&loaded, args, TOGETHER)?;
     let prompts = fitting(&together, prompts, style, ui)?;
     let tuning = loaded.tuning();
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
 }
 
 /// The prompts asked for, spread over the file; those of strange kinds where they are planted.
-fn prompts(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<Vec<Case>> {
+fn prompts(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<Vec<PromptCase>> {
     if let (Some(Plant::Domain), Some(path)) = (args.plant, &args.prompts) {
         ui.note(&format!("{} is left aside: the prompts of --plant domain stand in its place", path.display()));
     }
@@ -106,7 +106,7 @@ fn prompts(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<Vec<Case>> {
 }
 
 /// The prompts that leave room for an answer.
-fn fitting(engine: &Engine, prompts: Vec<Case>, style: Style, ui: &Ui) -> anyhow::Result<Vec<Case>> {
+fn fitting(engine: &Engine, prompts: Vec<PromptCase>, style: PromptStyle, ui: &Ui) -> anyhow::Result<Vec<PromptCase>> {
     let (all, context, mut longest) = (prompts.len(), engine.context(), None);
     let mut kept = Vec::new();
     for case in prompts {
@@ -175,8 +175,8 @@ fn speed(
     args: &DoctorArgs,
     subject: &Subject,
     fared: &Fared,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     ui: &Ui,
 ) -> anyhow::Result<Vec<Check>> {
     let alone = engine(loaded, args, 1)?;

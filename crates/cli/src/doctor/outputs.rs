@@ -11,9 +11,9 @@ use super::check::{Check, Finding};
 use super::rounds::{Text, short_rollback};
 use crate::output::Ui;
 use crate::progress::Steps;
-use crate::prompts::Case;
-use crate::request::Style;
 use crate::tune::sweep::places;
+use selfspec_lab::prompts::PromptCase;
+use selfspec_lab::prompts::PromptStyle;
 
 /// Requests under way at a time.
 const UNDER_WAY: usize = 16;
@@ -36,8 +36,8 @@ pub(crate) struct Answer {
 /// Runs all prompts, some at a time.
 pub(crate) fn run(
     engine: &Engine,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     max_tokens: usize,
     speculation: &SpeculationParams,
     what: &str,
@@ -99,8 +99,13 @@ impl Answer {
 }
 
 /// The prompts' tokens with their plain answers.
-pub(crate) fn texts(engine: &Engine, prompts: &[Case], style: Style, plain: &[Answer]) -> anyhow::Result<Vec<Text>> {
-    let text = |(case, answer): (&Case, &Answer)| {
+pub(crate) fn texts(
+    engine: &Engine,
+    prompts: &[PromptCase],
+    style: PromptStyle,
+    plain: &[Answer],
+) -> anyhow::Result<Vec<Text>> {
+    let text = |(case, answer): (&PromptCase, &Answer)| {
         let mut tokens = engine.encode(&case.prompt(style))?;
         let prompt_len = tokens.len();
         tokens.extend(&answer.ids);
@@ -110,7 +115,7 @@ pub(crate) fn texts(engine: &Engine, prompts: &[Case], style: Style, plain: &[An
 }
 
 /// The first error of plain decoding, which leaves nothing to compare with.
-pub(crate) fn plain_error(prompts: &[Case], plain: Vec<Answer>) -> anyhow::Result<Vec<Answer>> {
+pub(crate) fn plain_error(prompts: &[PromptCase], plain: Vec<Answer>) -> anyhow::Result<Vec<Answer>> {
     let mut answers = Vec::new();
     for (case, mut answer) in prompts.iter().zip(plain) {
         if let Some(error) = answer.error.take() {
@@ -122,7 +127,7 @@ pub(crate) fn plain_error(prompts: &[Case], plain: Vec<Answer>) -> anyhow::Resul
 }
 
 /// Whether speculation says what plain decoding says.
-pub(crate) fn equality(prompts: &[Case], plain: &[Answer], spec: &[Answer]) -> Check {
+pub(crate) fn equality(prompts: &[PromptCase], plain: &[Answer], spec: &[Answer]) -> Check {
     const NAME: &str = "output";
     for ((case, plain), spec) in prompts.iter().zip(plain).zip(spec) {
         let line = case.line;
@@ -203,7 +208,7 @@ pub(crate) struct Fared {
 }
 
 impl Fared {
-    pub(crate) fn of(prompts: &[Case], spec: &[Answer]) -> Fared {
+    pub(crate) fn of(prompts: &[PromptCase], spec: &[Answer]) -> Fared {
         let mut fared = Fared::default();
         for (case, answer) in prompts.iter().zip(spec) {
             fared.all.merge(&answer.stats);
@@ -287,7 +292,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::check::Verdict;
-    use crate::prompts;
+    use selfspec_lab::prompts;
 
     fn answer(ids: &[TokenId], gained: &[usize]) -> Answer {
         let mut committed = 10;

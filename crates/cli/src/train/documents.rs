@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::answers::{Job, generate};
 use crate::failure::usage;
 use crate::output::Ui;
-use crate::prompts;
-use crate::request::Style;
+use selfspec_lab::prompts;
+use selfspec_lab::prompts::PromptStyle;
 
 /// Sequences of a step while answers are generated.
 const BATCH: usize = 48;
@@ -81,7 +81,7 @@ pub(crate) fn answered(
     }
     let options = EngineOptions { threads, kv_bytes: Some(KV_BYTES), max_batch: BATCH, ..EngineOptions::default() };
     let engine = Engine::open_with(loaded, &options)?;
-    let style = Style::of(false, engine.info());
+    let style = PromptStyle::of(false, engine.info());
     let mut jobs = Vec::new();
     for file in files {
         jobs.extend(prompts::load(Some(file), None)?.into_iter().map(|case| Job {

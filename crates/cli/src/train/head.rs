@@ -23,10 +23,10 @@ use crate::args::{DataArgs, TrainHeadArgs};
 use crate::failure::{Interrupted, usage};
 use crate::output::{self, Ui};
 use crate::progress::Steps;
-use crate::prompts::{self, Case};
-use crate::request::Style;
 use crate::signals::Pausing;
 use crate::{model, out_path};
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::prompts::{self, PromptCase};
 
 /// Prompts that the model writes where it is given none.
 const OWN_PROMPTS: usize = 2000;
@@ -146,11 +146,11 @@ fn train_options(args: &TrainHeadArgs, plan: HeadPlan) -> TrainOptions {
 fn answers(engine: &Engine, args: &TrainHeadArgs, work: &WorkFolder, ui: &Ui) -> anyhow::Result<Vec<Answer>> {
     let data = &args.data;
     let own = data.own_prompts.unwrap_or(if data.prompts.is_empty() { OWN_PROMPTS } else { 0 });
-    let mut cases: Vec<Case> = Vec::new();
+    let mut cases: Vec<PromptCase> = Vec::new();
     for file in &data.prompts {
         cases.extend(prompts::load(Some(file), data.limit)?);
     }
-    let chat = Style::of(false, engine.info()) == Style::Chat;
+    let chat = PromptStyle::of(false, engine.info()) == PromptStyle::Chat;
     if own > 0 && !chat {
         return Err(usage(
             "the model has no chat template, so that it cannot write prompts: give it some with --prompts",
@@ -159,12 +159,12 @@ fn answers(engine: &Engine, args: &TrainHeadArgs, work: &WorkFolder, ui: &Ui) ->
     }
     if own > 0 {
         let written = own_prompts::write(engine, own, args.training.seed, &work.file("own-prompts.jsonl"), ui)?;
-        cases.extend(written.into_iter().map(|text| Case::of_text("own", text)));
+        cases.extend(written.into_iter().map(|text| PromptCase::of_text("own", text)));
     }
     if cases.is_empty() {
         return Err(usage("no prompts: --prompts names a file of them, --own-prompts has the model write some", None));
     }
-    let style = |i: usize| if chat && share(i, 1) >= data.plain { Style::Chat } else { Style::Plain };
+    let style = |i: usize| if chat && share(i, 1) >= data.plain { PromptStyle::Chat } else { PromptStyle::Plain };
     let sampling = |i: usize| match share(i, 2) < data.sampled {
         true => SamplingParams {
             temperature: 0.8,

@@ -1,6 +1,7 @@
 //! What drafts and verifications cost, and what speed-up that promises with a given acceptance.
 
-use selfspec_engine::{Engine, MeasureOptions, Measurements};
+use selfspec_engine::Engine;
+use selfspec_lab::measure::{MeasureOptions, Measurements};
 
 use super::candidate::Candidate;
 use super::sweep::Acceptance;
@@ -44,7 +45,7 @@ pub(crate) fn measure(
             prefill: 0,
             ..MeasureOptions::default()
         };
-        costs.push(Costs::of(&engine.measure(&options)?, candidates));
+        costs.push(Costs::of(&selfspec_lab::measure::measure(engine, &options)?, candidates));
         steps.step();
     }
     Ok(costs)

@@ -19,11 +19,11 @@ use selfspec_engine::{Engine, EngineOptions, Loaded, TunedDrafter, Tuning};
 
 use crate::args::TuneArgs;
 use crate::output::{self, Ui};
-use crate::prompts::{self, Case};
-use crate::request::Style;
 use crate::{model, out_path};
 use candidate::Candidate;
 use costs::Costs;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::prompts::{self, PromptCase};
 use sweep::{Acceptance, Measured};
 
 /// Requests of a step while acceptance is measured: it does not depend on company.
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
     let setup = selfspec_engine::DraftSetup { untuned: true, ..setup };
     let loaded = Loaded::open_with(&path, args.compute.threads, &setup)
         .with_context(|| format!("cannot load {}", path.display()))?;
-    let style = Style::of(args.raw, loaded.info());
+    let style = PromptStyle::of(args.raw, loaded.info());
     let contexts = contexts(args, loaded.info().context)?;
 
     let answers = sweep::answers(&engine(&loaded, args, TOGETHER)?, &prompts, style, args, ui)?;
@@ -124,7 +124,7 @@ fn conclude(
     findings: &Findings,
     engine: &Engine,
     ids: Vec<u32>,
-    prompts: &[Case],
+    prompts: &[PromptCase],
     path: &std::path::Path,
     ui: &Ui,
 ) -> anyhow::Result<()> {

@@ -8,12 +8,12 @@ use selfspec_engine::{
 
 use super::candidate::Candidate;
 use crate::args::TuneArgs;
-use crate::bench::speculation::median;
 use crate::output::Ui;
 use crate::progress::Steps;
-use crate::prompts::Case;
-use crate::request::Style;
-use crate::stats::tokens_per_second;
+use selfspec_lab::prompts::PromptCase;
+use selfspec_lab::prompts::PromptStyle;
+use selfspec_lab::statistics::median;
+use selfspec_lab::statistics::tokens_per_second;
 
 /// Tokens drafted a round while acceptance is measured.
 pub(crate) const DRAFT_LEN: usize = 4;
@@ -59,7 +59,7 @@ pub(crate) struct Measured {
     pub(crate) tok_s: f64,
 }
 
-fn request(case: &Case, style: Style, args: &TuneArgs, speculation: SpeculationParams) -> Request {
+fn request(case: &PromptCase, style: PromptStyle, args: &TuneArgs, speculation: SpeculationParams) -> Request {
     let mut request = Request::new(case.prompt(style));
     request.max_tokens = Some(args.max_tokens);
     request.sampling = SamplingParams { temperature: args.temp, seed: Some(1), ..SamplingParams::default() };
@@ -70,8 +70,8 @@ fn request(case: &Case, style: Style, args: &TuneArgs, speculation: SpeculationP
 /// Runs all prompts, some at a time.
 fn run_all(
     engine: &Engine,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     args: &TuneArgs,
     speculation: &SpeculationParams,
     steps: &Steps,
@@ -97,8 +97,8 @@ fn run_all(
 /// The model's plain answers.
 pub(crate) fn answers(
     engine: &Engine,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     args: &TuneArgs,
     ui: &Ui,
 ) -> anyhow::Result<Vec<Vec<TokenId>>> {
@@ -110,8 +110,8 @@ pub(crate) fn answers(
 /// Acceptance of every candidate.
 pub(crate) fn acceptance(
     engine: &Engine,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     candidates: &[Candidate],
     args: &TuneArgs,
     ui: &Ui,
@@ -134,15 +134,15 @@ pub(crate) fn acceptance(
 /// Runs the finalists against plain decoding, prompt by prompt.
 pub(crate) fn measure(
     engine: &Engine,
-    prompts: &[Case],
-    style: Style,
+    prompts: &[PromptCase],
+    style: PromptStyle,
     candidates: &[Candidate],
     finalists: &[usize],
     args: &TuneArgs,
     ui: &Ui,
 ) -> anyhow::Result<Vec<(usize, Measured)>> {
     let stride = prompts.len().div_ceil(PAIRED).max(1);
-    let chosen: Vec<&Case> = prompts.iter().step_by(stride).collect();
+    let chosen: Vec<&PromptCase> = prompts.iter().step_by(stride).collect();
     let steps = Steps::new(ui, "measuring speed", (chosen.len() * (finalists.len() + 1)) as u64);
     let mut samples: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); finalists.len()];
     for case in chosen {

@@ -1,0 +1,5 @@
+//! The CPU's backend.
+
+mod backend;
+
+pub use backend::{CpuBackend, CpuOptions};

@@ -1,0 +1,4 @@
+//! The one forward pass.
+
+mod exit_head;
+pub(crate) mod pass;

@@ -1,0 +1,50 @@
+//! Log-probabilities of committed tokens.
+
+use selfspec_model::TokenId;
+
+use crate::sample::softmax::{Peak, log_sum_exp};
+use crate::sample::truncation::{Candidate, top_k};
+
+/// Log-probability of a committed token, and the best alternatives.
+///
+/// From the log-softmax of the model's raw logits, before any transform: what the model thinks, not what the sampler made of it.
+/// The same with speculation on and off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenLogprob {
+    /// Natural logarithm of the token's probability.
+    pub logprob: f32,
+    /// The most probable tokens, best first, ties to the lowest id.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// The log-probability of `token` in a row that has been sampled from, with the `n` best.
+pub(crate) fn of(row: &[f32], token: TokenId, n: usize) -> TokenLogprob {
+    // A row that was judged has a finite peak.
+    let peak = Peak::of(row).map_or(0.0, |p| p.logit);
+    let total = log_sum_exp(row, peak);
+    let logprob = |logit: f32| (f64::from(logit) - total) as f32;
+    let mut best: Vec<Candidate> = Vec::new();
+    if n > 0 {
+        top_k(row, n, &mut best);
+        best.sort_unstable_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
+    }
+    let own = row.get(token as usize).map_or(f32::NEG_INFINITY, |l| logprob(*l));
+    TokenLogprob { logprob: own, top: best.iter().map(|c| (c.token, logprob(c.logit))).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_probabilities_are_those_of_the_softmax() {
+        let row: Vec<f32> = (0..500).map(|i| ((i * 37) % 101) as f32 * 0.1).collect();
+        let total: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();
+        let got = of(&row, 7, 3);
+        assert!((f64::from(got.logprob) - (f64::from(row[7]) - total.ln())).abs() < 1e-5);
+        let peak = row.iter().copied().fold(f32::MIN, f32::max);
+        let ids: Vec<TokenId> = (0..500).filter(|i| row[*i as usize] == peak).take(3).collect();
+        assert_eq!(got.top.iter().map(|(t, _)| *t).collect::<Vec<_>>(), ids);
+        assert_eq!(of(&row, 7, 0).top, []);
+    }
+}

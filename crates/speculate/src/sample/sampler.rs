@@ -1,0 +1,258 @@
+//! The one sampler: drafts, verification and plain decoding choose tokens here and nowhere else.
+//!
+//! A row of logits goes through the request's transforms (see [`SamplingParams`] for their order), then one of three rules:
+//!
+//! - **Greedy**: the highest logit, ties to the lowest id. No random number.
+//! - **Coupled** (with a seed): `argmax log p(x) + G(seed, position, x)`, G Gumbel noise. A draft guesses with the same noise; it is
+//!   accepted iff it guessed the same token. So the output is that of plain decoding, token for token.
+//! - **Rejection** (without): a draft x drawn from q is accepted with probability min(1, p(x) / q(x)); a refused one is replaced by
+//!   a draw from max(0, p - q), renormalised, or from p where that is zero. (Leviathan et al. 2023, Chen et al. 2023.)
+//!
+//! Drafts of layer skip run the same transforms as the target, truncation and temperature included, on the draft's logits: q is then as close
+//! to p as the draft's logits allow, costs as little as p where truncation leaves few tokens, and is by construction the
+//! distribution that the draft was drawn from. Drafts that were copied have a point mass as q.
+
+use selfspec_model::TokenId;
+
+use crate::error::LogitsFault;
+use crate::params::SamplingParams;
+use crate::sample::distribution::Distribution;
+use crate::sample::history::History;
+use crate::sample::mask::Mask;
+use crate::sample::noise::{Key, Place, Purpose};
+use crate::sample::softmax::{Peak, sum_exp};
+use crate::sample::truncation::Truncation;
+
+/// A proposed token.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// The token.
+    pub token: TokenId,
+    /// The distribution that it was really drawn from. `None` is the point mass on it: it was copied, or the rule is greedy or coupled,
+    /// where only the token counts.
+    pub q: Option<Distribution>,
+    /// Probability of the row's most probable token; 0 where it was not asked for.
+    pub confidence: f32,
+}
+
+impl Draft {
+    /// A token that was not drawn.
+    pub fn point(token: TokenId) -> Self {
+        Draft { token, q: None, confidence: 0.0 }
+    }
+}
+
+/// Logits that a token is chosen from.
+#[derive(Debug, Clone, Copy)]
+pub struct LogitsRow<'a> {
+    /// The logits.
+    pub logits: &'a [f32],
+    /// Their tokens, ascending; `None`: all tokens, by id.
+    pub tokens: Option<&'a [TokenId]>,
+    /// The tokens that may be chosen; `None`: any.
+    pub mask: Option<&'a Mask>,
+}
+
+impl<'a> LogitsRow<'a> {
+    /// Logits of all tokens, by id, any of which may be chosen.
+    pub fn all(logits: &'a [f32]) -> Self {
+        LogitsRow { logits, tokens: None, mask: None }
+    }
+
+    /// The token of the `i`-th logit.
+    fn token(&self, i: TokenId) -> TokenId {
+        self.tokens.map_or(i, |tokens| tokens[i as usize])
+    }
+}
+
+/// What a row of the target's logits says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// The token that stands at the row's place: the draft, or what replaces it.
+    pub token: TokenId,
+    /// Whether it is the draft, accepted.
+    pub accepted: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    Greedy,
+    Coupled { seed: u64 },
+    Rejection { entropy: u64 },
+}
+
+/// Chooses the tokens of one sequence.
+#[derive(Debug)]
+pub struct Sampler {
+    params: SamplingParams,
+    rule: Rule,
+    scale: f32, // 1 / temperature
+    truncation: Truncation,
+    edited: Vec<f32>, // a row after bias and penalties
+    p: Distribution,
+    residual: Vec<f64>,
+    spare: Vec<Distribution>, // of drafts that have been judged
+}
+
+impl Sampler {
+    /// A sampler for valid `params`; `entropy` is the base of unseeded draws.
+    pub fn new(params: &SamplingParams, entropy: u64) -> Self {
+        let rule = match params.seed {
+            _ if params.is_greedy() => Rule::Greedy,
+            Some(seed) => Rule::Coupled { seed },
+            None => Rule::Rejection { entropy },
+        };
+        Sampler {
+            rule,
+            scale: if params.is_greedy() { 1.0 } else { 1.0 / params.temperature },
+            truncation: Truncation::new(params),
+            params: params.clone(),
+            edited: Vec::new(),
+            p: Distribution::default(),
+            residual: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
+    /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
+    pub fn draft(&mut self, row: LogitsRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
+        let tokens = row.tokens;
+        let token = |i| row.token(i);
+        let row = edit(&self.params, row, history, &mut self.edited);
+        let peak = Peak::of(row).ok()?;
+        let mut confidence = 0.0;
+        if min_confidence > 0.0 {
+            confidence = (1.0 / sum_exp(row, peak.logit, self.scale)) as f32;
+            if confidence < min_confidence {
+                return None;
+            }
+        }
+        let draft = match self.rule {
+            Rule::Greedy => Draft::point(token(peak.token)),
+            Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, tokens, peak, self.scale, seed, at)),
+            Rule::Rejection { entropy } => {
+                let mut q = self.spare.pop().unwrap_or_default();
+                distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
+                let token = q.draw(Key::new(entropy, Purpose::Draft, at).uniform());
+                Draft { q: Some(q), ..Draft::point(token) }
+            }
+        };
+        Some(Draft { confidence, ..draft })
+    }
+
+    /// Whether the most probable token is always taken.
+    pub(crate) fn is_greedy(&self) -> bool {
+        matches!(self.rule, Rule::Greedy)
+    }
+
+    /// Judges the draft for a place by the target's logits, those of all tokens, or chooses a token where there is no draft.
+    ///
+    /// # Errors
+    /// Logits that cannot be sampled from.
+    pub fn judge(
+        &mut self,
+        row: LogitsRow<'_>,
+        history: &History,
+        at: Place,
+        draft: Option<&Draft>,
+    ) -> Result<Verdict, LogitsFault> {
+        let row = edit(&self.params, row, history, &mut self.edited);
+        let peak = Peak::of(row)?;
+        let guess = draft.map(|d| d.token);
+        let entropy = match self.rule {
+            Rule::Greedy => return Ok(Verdict { token: peak.token, accepted: guess == Some(peak.token) }),
+            Rule::Coupled { seed } => {
+                let token = race(&mut self.truncation, row, None, peak, self.scale, seed, at);
+                return Ok(Verdict { token, accepted: guess == Some(token) });
+            }
+            Rule::Rejection { entropy } => entropy,
+        };
+        let uniform = |purpose| Key::new(entropy, purpose, at).uniform();
+        let p = &mut self.p;
+        distribute(&mut self.truncation, row, None, peak, self.scale, p);
+        let Some(draft) = draft else {
+            return Ok(Verdict { token: p.draw(uniform(Purpose::Target)), accepted: false });
+        };
+        let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
+        if uniform(Purpose::Accept) * q < p.probability(draft.token) {
+            return Ok(Verdict { token: draft.token, accepted: true });
+        }
+        let u = uniform(Purpose::Residual);
+        let residual = p.draw_residual(draft.q.as_ref(), draft.token, u, &mut self.residual);
+        Ok(Verdict { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
+    }
+
+    /// Starts over with another seed or entropy, whichever the rule uses.
+    pub(crate) fn reseed(&mut self, base: u64) {
+        match &mut self.rule {
+            Rule::Greedy => {}
+            Rule::Coupled { seed } => *seed = base,
+            Rule::Rejection { entropy } => *entropy = base,
+        }
+    }
+
+    /// Takes back the memory of drafts that have been judged or dropped.
+    pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
+        self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
+    }
+}
+
+/// The row after mask, bias and penalties: the logits themselves where there are none.
+fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &History, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    let LogitsRow { logits, tokens, mask } = row;
+    if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
+        return logits;
+    }
+    scratch.clear();
+    scratch.extend_from_slice(logits);
+    if let Some(mask) = mask {
+        mask.apply(tokens, scratch);
+    }
+    let place = |token: TokenId| match tokens {
+        None => Some(token as usize),
+        Some(tokens) => tokens.binary_search(&token).ok(),
+    };
+    for (token, bias) in &params.logit_bias {
+        if let Some(logit) = place(*token).and_then(|i| scratch.get_mut(i)) {
+            *logit += bias;
+        }
+    }
+    history.penalize(params, place, scratch);
+    scratch
+}
+
+/// The coupled choice, a token. `peak` is named by its place in the row.
+fn race(
+    truncation: &mut Truncation,
+    row: &[f32],
+    tokens: Option<&[TokenId]>,
+    peak: Peak,
+    scale: f32,
+    seed: u64,
+    at: Place,
+) -> TokenId {
+    let key = Key::coupled(seed, at.pos);
+    if truncation.is_off(row.len()) {
+        return key.race_all(peak, row, tokens, scale);
+    }
+    let kept = truncation.select(row, tokens, peak, scale);
+    let first = tokens.map_or(peak.token, |tokens| tokens[peak.token as usize]);
+    key.race((first, 0.0), kept.iter().map(|c| (c.token, c.score)))
+}
+
+/// The distribution after all transforms.
+fn distribute(
+    truncation: &mut Truncation,
+    row: &[f32],
+    tokens: Option<&[TokenId]>,
+    peak: Peak,
+    scale: f32,
+    out: &mut Distribution,
+) {
+    if truncation.is_off(row.len()) {
+        out.fill_all(row, tokens, peak.logit, scale);
+    } else {
+        out.fill(truncation.select(row, tokens, peak, scale));
+    }
+}
