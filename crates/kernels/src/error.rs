@@ -1,6 +1,6 @@
 //! [`KernelError`]: why packing, allocating or parsing a name failed.
 
-use crate::format::Format;
+use crate::format::WeightFormat;
 
 /// Why packing, allocating, or parsing the name of an instruction set or KV type failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -8,8 +8,8 @@ pub enum KernelError {
     /// A matrix with no rows or no columns.
     #[error("a {format} matrix of {n} rows and {k} columns is empty")]
     Empty {
-        /// Format of the matrix.
-        format: Format,
+        /// WeightFormat of the matrix.
+        format: WeightFormat,
         /// Rows.
         n: usize,
         /// Columns.
@@ -18,8 +18,8 @@ pub enum KernelError {
     /// The row length is not a whole number of the format's blocks.
     #[error("a row of {k} values is not a whole number of {format} blocks of {block_len}")]
     PartialBlock {
-        /// Format of the matrix.
-        format: Format,
+        /// WeightFormat of the matrix.
+        format: WeightFormat,
         /// Columns.
         k: usize,
         /// Values in a block.
@@ -28,8 +28,8 @@ pub enum KernelError {
     /// The number of bytes does not match the shape.
     #[error("a {format} matrix of {n} rows and {k} columns takes {expected} bytes, got {got}")]
     WrongLength {
-        /// Format of the matrix.
-        format: Format,
+        /// WeightFormat of the matrix.
+        format: WeightFormat,
         /// Rows.
         n: usize,
         /// Columns.

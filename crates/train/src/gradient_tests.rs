@@ -1,6 +1,6 @@
 //! The rollout, its loss and its gradient against the plain computation of every round in f64.
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 
 use crate::frozen::Frozen;
 use crate::layout::Layout;
@@ -22,7 +22,7 @@ fn cases() -> Vec<(&'static str, Case)> {
         ("one feature", |s| s.features = 1),
         ("qwen3", |s| s.qk_norm = true),
         ("a head of its own for each query", |s| s.kv_heads = 4),
-        ("gemma", |s| (s.sandwich, s.qk_norm, s.gate) = (true, true, GateAct::GeluTanh)),
+        ("gemma", |s| (s.sandwich, s.qk_norm, s.gate) = (true, true, GateActivation::GeluTanh)),
     ];
     let mut cases: Vec<_> = changes.into_iter().zip(1..).map(|((name, c), seed)| (name, Case::new(seed, c))).collect();
     cases.push(("qwen2", Case::new(19, move |s| s.bias = all)));

@@ -1,7 +1,7 @@
 //! For tests: the head and its loss as plainly as they can be written, in f64. Every round is computed on its own: a list of K and V, to which
 //! each position appends what it has.
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 use selfspec_model::Rotations;
 
 use crate::layout::{Layout, Tensor};
@@ -30,7 +30,7 @@ impl Case {
             kv_heads: 2,
             head_dim,
             eps: 1e-5,
-            gate: GateAct::Silu,
+            gate: GateActivation::Silu,
             attention_scale: 0.5,
             features: 2,
             qk_norm: false,
@@ -223,10 +223,10 @@ pub(crate) fn softmax(x: &[f64]) -> Vec<f64> {
     x.iter().map(|x| (x - top).exp() / total).collect()
 }
 
-fn activation(act: GateAct, x: f64) -> f64 {
+fn activation(act: GateActivation, x: f64) -> f64 {
     match act {
-        GateAct::Silu => x / (1.0 + (-x).exp()),
-        GateAct::GeluTanh => {
+        GateActivation::Silu => x / (1.0 + (-x).exp()),
+        GateActivation::GeluTanh => {
             x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }
     }

@@ -1,6 +1,6 @@
 //! The shape of a head: by what one head differs from another in training.
 
-use selfspec_kernels::GateAct;
+use selfspec_kernels::GateActivation;
 use selfspec_model::{ArchConfig, Model, Rotations};
 
 /// The shape of a head.
@@ -12,7 +12,7 @@ pub(crate) struct Shape {
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
     pub(crate) eps: f32,
-    pub(crate) gate: GateAct,
+    pub(crate) gate: GateActivation,
     pub(crate) attention_scale: f32,
     pub(crate) features: usize, // hidden states of the position before that it reads; 0: none, and nothing is fused
     pub(crate) qk_norm: bool,

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use crate::activations::blocks::{BLOCK, BlockPtrs};
 use crate::activations::quantize::quantize_blocks;
 use crate::compute::Compute;
-use crate::format::Inputs;
+use crate::format::InputForms;
 use crate::simd::Isa;
 use crate::team::{SendPtr, Team};
 
@@ -25,7 +25,7 @@ use crate::team::{SendPtr, Team};
 pub struct Activations {
     rows: usize,
     k: usize,
-    inputs: Inputs,
+    inputs: InputForms,
     tile: usize,             // rows of a tile
     f32s: Vec<f32>,          // (row, k)
     q: Vec<i8>,              // (tile, block, row of the tile, 32), zeros beyond k
@@ -65,7 +65,7 @@ pub(crate) struct FillShape {
     /// Values in a row.
     pub(crate) k: usize,
     /// The representations to make.
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: InputForms,
     /// Values that make a part worth its claim by a thread of the team.
     pub(crate) grain: usize,
 }
@@ -93,7 +93,7 @@ impl Activations {
         Activations {
             rows: 0,
             k: 0,
-            inputs: Inputs::BOTH,
+            inputs: InputForms::BOTH,
             tile: 1,
             f32s: Vec::new(),
             q: Vec::new(),
@@ -116,7 +116,7 @@ impl Activations {
     }
 
     /// The representations that these rows have.
-    pub fn inputs(&self) -> Inputs {
+    pub fn inputs(&self) -> InputForms {
         self.inputs
     }
 
@@ -144,7 +144,7 @@ impl Activations {
 
     /// Makes room for `rows` rows of `k` values, and returns their writer. Until it writes them the
     /// contents are old values.
-    pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: Inputs) -> ActivationWriter {
+    pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: InputForms) -> ActivationWriter {
         (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, isa.tile_rows());
         if inputs.f32 {
             grow(&mut self.f32s, rows * k);
@@ -217,7 +217,7 @@ impl Compute {
     ///
     /// # Panics
     /// If `k` is 0 or `rows` is not a whole number of rows.
-    pub fn load(&self, rows: &[f32], k: usize, inputs: Inputs, x: &mut Activations) {
+    pub fn load(&self, rows: &[f32], k: usize, inputs: InputForms, x: &mut Activations) {
         assert!(k > 0 && rows.len().is_multiple_of(k), "{} values are no whole number of rows of {k}", rows.len());
         let shape = FillShape { rows: rows.len() / k, k, inputs, grain: 1 << 14 };
         x.fill(self.team(), self.isa(), shape, |row, out| out.copy_from_slice(&rows[row * k..][..k]));
@@ -229,7 +229,7 @@ pub(crate) struct ActivationWriter {
     isa: Isa,
     k: usize,
     order: BlockOrder,
-    inputs: Inputs,
+    inputs: InputForms,
     f32s: SendPtr<f32>,
     first: BlockPtrs, // the first row's first block
 }
@@ -321,7 +321,9 @@ mod tests {
         let team = Team::new(1);
         let mut x = Activations::new();
         let k = src.len();
-        x.fill(&team, isa, FillShape { rows: 1, k, inputs: Inputs::BOTH, grain: 1 }, |_, out| out.copy_from_slice(src));
+        x.fill(&team, isa, FillShape { rows: 1, k, inputs: InputForms::BOTH, grain: 1 }, |_, out| {
+            out.copy_from_slice(src)
+        });
         let blocks = (0..k.div_ceil(BLOCK)).map(|b| {
             let [n0, n1] = x.neg_half[b].map(|n| n as u32);
             let [s0, s1] = x.neg_sum[b].map(|n| n as u32);
@@ -387,7 +389,7 @@ mod tests {
         let src = noise(rows * k, 3);
         let mut whole = Activations::new();
         let fill = |x: &mut Activations, threads, grain| {
-            let shape = FillShape { rows, k, inputs: Inputs::BOTH, grain };
+            let shape = FillShape { rows, k, inputs: InputForms::BOTH, grain };
             x.fill(&Team::new(threads), Isa::Scalar, shape, |row, out| out.copy_from_slice(&src[row * k..][..k]));
         };
         fill(&mut whole, 1, 1 << 20);

@@ -7,7 +7,7 @@
 
 use crate::activations::{Activations, BLOCK};
 use crate::compute::Compute;
-use crate::format::Inputs;
+use crate::format::InputForms;
 use crate::matmul::PANEL;
 use crate::matmul::PanelMatrix;
 use crate::matmul::{panel_tile, parts_for};
@@ -15,7 +15,7 @@ use crate::simd::{Lanes, exp_of_negative, per_isa, reciprocal};
 
 /// The activation function of a gated feed-forward layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GateAct {
+pub enum GateActivation {
     /// x * sigmoid(x).
     Silu,
     /// GELU in its tanh form: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
@@ -29,11 +29,11 @@ const ROWS: usize = 8;
 const LEAST_SIGMOID: f32 = -87.0;
 
 #[inline(always)]
-fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
+fn gate_lanes<L: Lanes>(l: L, act: GateActivation, x: L::V, up: L::V) -> L::V {
     let to_sigmoid = match act {
-        GateAct::Silu => x,
+        GateActivation::Silu => x,
         // (1 + tanh u) / 2 is the sigmoid of 2u.
-        GateAct::GeluTanh => {
+        GateActivation::GeluTanh => {
             let cube = l.mul(l.mul(x, x), x);
             l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
         }
@@ -45,7 +45,7 @@ fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
 }
 
 #[inline(always)]
-fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &mut [f32]) {
+fn gate_piece<L: Lanes>(l: L, act: GateActivation, gate: &[f32], up: &mut [f32]) {
     assert!(gate.len() == up.len() && gate.len().is_multiple_of(16), "whole vectors of gate and up values");
     // No helper that takes a closure: a closure this large is not inlined, and would be compiled
     // without the instruction set.
@@ -56,7 +56,7 @@ fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &mut [f32]) {
 
 per_isa! {
     /// Each value of `up` becomes `act(gate) * up`.
-    fn gate_pieces(act: GateAct, gate: &[f32], up: &mut [f32]) = |l| gate_piece(l, act, gate, up)
+    fn gate_pieces(act: GateActivation, gate: &[f32], up: &mut [f32]) = |l| gate_piece(l, act, gate, up)
 }
 
 impl Compute {
@@ -69,11 +69,11 @@ impl Compute {
     /// representation that one of them needs.
     pub fn gated(
         &self,
-        act: GateAct,
+        act: GateActivation,
         x: &Activations,
         gate: &PanelMatrix,
         up: &PanelMatrix,
-        inputs: Inputs,
+        inputs: InputForms,
         out: &mut Activations,
     ) {
         assert!(gate.n() == up.n() && gate.k() == up.k(), "{gate:?} and {up:?} differ in shape");
@@ -136,15 +136,15 @@ mod tests {
         let (numbers, nan) = (gate.len(), f32::NAN);
         gate.extend([nan; 16]);
         for isa in Isa::available() {
-            for act in [GateAct::Silu, GateAct::GeluTanh] {
+            for act in [GateActivation::Silu, GateActivation::GeluTanh] {
                 let mut got = vec![0.5; gate.len()];
                 gate_pieces(isa, act, &gate, &mut got);
                 assert!(got[numbers..].iter().all(|y| y.is_nan()), "{isa} {act:?}");
                 for (got, g) in got[..numbers].iter().zip(&gate) {
                     let g = f64::from(*g);
                     let to_sigmoid = match act {
-                        GateAct::Silu => g,
-                        GateAct::GeluTanh => (8.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g),
+                        GateActivation::Silu => g,
+                        GateActivation::GeluTanh => (8.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g),
                     };
                     let y = 0.5 * g / (1.0 + (-to_sigmoid).exp());
                     let error = (f64::from(*got) - y).abs();

@@ -5,10 +5,10 @@
 //! calling thread, many are spread over the team by rows (or by pieces of a row where no reduction
 //! runs along it); the bits are the same.
 
-use crate::activations::{Activations, Fill};
+use crate::activations::{Activations, FillShape};
 use crate::compute::Compute;
 use crate::elementwise::rope::{RopeRows, RopeStyle, rotate};
-use crate::format::Inputs;
+use crate::format::InputForms;
 use crate::simd::{Lanes, Scalar, map_into, per_isa};
 use crate::team::SendPtr;
 
@@ -130,13 +130,13 @@ impl Compute {
         index: &[usize],
         weight: &[f32],
         eps: f32,
-        inputs: Inputs,
+        inputs: InputForms,
         x: &mut Activations,
     ) {
         check_index("hidden", hidden.len(), dim, index);
         assert!(weight.len() == dim, "{} norm weights for rows of {dim}", weight.len());
         let isa = self.isa();
-        let shape = Fill { rows: index.len(), k: dim, inputs, grain: GRAIN };
+        let shape = FillShape { rows: index.len(), k: dim, inputs, grain: GRAIN };
         x.fill(self.team(), isa, shape, |row, out| {
             norm_rows(isa, &hidden[index[row] * dim..][..dim], weight, eps, out);
         });

@@ -488,17 +488,17 @@ impl FloatLayout for Bf16 {
 /// `$float` with `$W` as its layout.
 macro_rules! with_layout {
     ($format:expr, $L:ident => $integer:expr, $W:ident => $float:expr) => {{
-        use crate::format::Format;
+        use crate::format::WeightFormat;
         use crate::matmul::layout;
         with_layout!(@arms $format, $L, $integer, $W, $float,
             [F32 F16 Bf16], [Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K])
     }};
     (@arms $format:expr, $L:ident, $integer:expr, $W:ident, $float:expr, $floats:tt, [$($name:ident)*]) => {
-        with_layout!(@floats $format, $W, $float, $floats, { $(Format::$name => { type $L = layout::$name; $integer })* })
+        with_layout!(@floats $format, $W, $float, $floats, { $(WeightFormat::$name => { type $L = layout::$name; $integer })* })
     };
     (@floats $format:expr, $W:ident, $float:expr, [$($name:ident)*], { $($integers:tt)* }) => {
         match $format {
-            $(Format::$name => { type $W = layout::$name; $float })*
+            $(WeightFormat::$name => { type $W = layout::$name; $float })*
             $($integers)*
         }
     };

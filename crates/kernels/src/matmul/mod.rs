@@ -22,7 +22,7 @@ mod store;
 mod tile;
 
 pub(crate) use layout::PANEL;
-pub use multiply::MatmulJob;
+pub use multiply::MatrixProduct;
 pub(crate) use multiply::{panel_tile, parts_for};
 pub use panel::PanelMatrix;
 pub use q8_0::write_q8_0;

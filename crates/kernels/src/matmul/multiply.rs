@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::activations::Activations;
 use crate::compute::Compute;
-use crate::format::Input;
+use crate::format::InputForm;
 use crate::matmul::layout::{PANEL, with_layout};
 use crate::matmul::panel::PanelMatrix;
 use crate::matmul::tile::{Kernel, PanelTile};
@@ -20,16 +20,16 @@ const PART_BYTES: usize = 24 << 10;
 /// Most parts for each thread: enough to even out, few enough to claim cheaply.
 const PARTS_PER_THREAD: usize = 16;
 
-/// One matrix of a [`Compute::matmul`] and its output.
-pub struct MatmulJob<'a> {
+/// One of the products of a [`Compute::matmul`]: a weight matrix and its output.
+pub struct MatrixProduct<'a> {
     /// The weights, shape (n, k).
-    pub w: &'a PanelMatrix,
+    pub weights: &'a PanelMatrix,
     /// The output, shape (row, n).
     pub out: &'a mut [f32],
 }
 
 impl Compute {
-    /// For every matrix and row: `out[row] = w * x[row]`. All matrices share one input and one
+    /// For every product and row: `out[row] = w * x[row]`. All matrices share one input and one
     /// fork-join.
     ///
     /// The bits of an output row depend on that input row and the weights only.
@@ -37,35 +37,40 @@ impl Compute {
     /// # Panics
     /// If a matrix has another `k` than `x`, an output is not (rows, n) long, or `x` lacks the
     /// representation that a matrix needs.
-    pub fn matmul(&self, x: &Activations, jobs: &mut [MatmulJob<'_>]) {
+    pub fn matmul(&self, x: &Activations, products: &mut [MatrixProduct<'_>]) {
         let rows = x.rows();
         let (mut panels, mut bytes) = (0, 0);
-        for job in &*jobs {
-            job.w.check_input(self.isa(), x);
-            assert_eq!(job.out.len(), rows * job.w.n(), "an output has {rows} rows of {}", job.w.n());
-            panels += job.w.panels();
-            bytes += job.w.size_bytes();
+        for product in &*products {
+            product.weights.check_input(self.isa(), x);
+            assert_eq!(
+                product.out.len(),
+                rows * product.weights.n(),
+                "an output has {rows} rows of {}",
+                product.weights.n()
+            );
+            panels += product.weights.panels();
+            bytes += product.weights.size_bytes();
         }
         if rows == 0 || panels == 0 {
             return;
         }
         let parts = parts_for(self.team().threads(), bytes, rows, panels);
-        let n_jobs = jobs.len();
-        let jobs = SendPtr(jobs.as_mut_ptr());
+        let n_products = products.len();
+        let products = SendPtr(products.as_mut_ptr());
         self.team().run(parts, &|part| {
             let (mut from, mut to) = (panels * part / parts, panels * (part + 1) / parts);
-            for j in 0..n_jobs {
-                // SAFETY: j is a job; only its fields are read, and nobody writes them while the
+            for j in 0..n_products {
+                // SAFETY: j is a product; only its fields are read, and nobody writes them while the
                 // parts run.
                 let (w, out) = unsafe {
-                    let job = jobs.get().add(j);
-                    ((*job).w, (&raw const (*job).out).cast::<*mut [f32]>().read())
+                    let product = products.get().add(j);
+                    ((*product).weights, (&raw const (*product).out).cast::<*mut [f32]>().read())
                 };
                 let here = w.panels();
                 if from < here {
                     for p in from..to.min(here) {
-                        // SAFETY: lengths were checked above; panel p of job j is in this part
-                        // alone, so its columns of the output, which `jobs` borrows mutably until
+                        // SAFETY: lengths were checked above; panel p of product j is in this part
+                        // alone, so its columns of the output, which `products` borrows mutably until
                         // `run` returns, are ours.
                         unsafe { panel_rows(self.isa(), w, p, x, out.cast()) };
                     }
@@ -161,7 +166,7 @@ unsafe fn tiles<K: Kernel>(
     out: *mut f32,
     stride: usize,
 ) {
-    let max = if w.wants() == Input::F32 { K::FLOAT_TILE } else { K::TILE };
+    let max = if w.wants() == InputForm::F32 { K::FLOAT_TILE } else { K::TILE };
     let all = PanelTile {
         panel: w.panel(p).as_ptr(),
         k: w.k(),
@@ -193,7 +198,7 @@ unsafe fn tiles<K: Kernel>(
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::format::{Format, Inputs};
+    use crate::format::{InputForms, WeightFormat};
     use crate::team::Team;
 
     #[test]
@@ -212,8 +217,8 @@ mod tests {
         let compute = Compute::new(Isa::Avx2, 1);
         let values: Vec<f32> = (0..rows * k).map(|_| f32::from(byte()) - 100.0).collect();
         let mut x = Activations::new();
-        compute.load(&values, k, Inputs::BOTH, &mut x);
-        for format in Format::ALL.into_iter().filter(|f| f.input() == Input::Int8) {
+        compute.load(&values, k, InputForms::BOTH, &mut x);
+        for format in WeightFormat::ALL.into_iter().filter(|f| f.input() == InputForm::Int8) {
             let bytes: Vec<u8> = (0..n * k / format.block_len() * format.block_bytes()).map(|_| byte()).collect();
             let w = PanelMatrix::pack(&Team::new(1), format, n, k, &bytes).expect("a sound matrix");
             let run = |vnni: bool| {
@@ -236,7 +241,7 @@ mod tests {
                 assert_eq!(run(true), plain, "{format}");
             }
             let mut out = vec![0f32; rows * n];
-            Compute::new(Isa::Scalar, 1).matmul(&x, &mut [MatmulJob { w: &w, out: &mut out }]);
+            Compute::new(Isa::Scalar, 1).matmul(&x, &mut [MatrixProduct { weights: &w, out: &mut out }]);
             for (i, (a, b)) in plain.iter().zip(&out).enumerate() {
                 let size = plain.iter().fold(0f32, |m, y| m.max(y.abs()));
                 assert!((a - b).abs() <= 1e-4 * size, "{format}: {a} with AVX2, {b} in scalar, at {i}");

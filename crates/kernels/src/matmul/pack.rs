@@ -3,7 +3,7 @@
 //! The blocks of each format are read as the GGUF specification lays them out. Their values
 //! (unsigned), scales and minima go to the places where `layout` reads them.
 
-use crate::format::Format;
+use crate::format::WeightFormat;
 use crate::matmul::layout::PANEL;
 
 const F16S: usize = 2 * PANEL;
@@ -13,44 +13,44 @@ const F16S: usize = 2 * PANEL;
 /// # Panics
 /// If the row or the panel is shorter than its format's blocks. [`crate::PanelMatrix::pack`] has
 /// checked both.
-pub(crate) fn pack_row(format: Format, bytes: &[u8], lane: usize, panel: &mut [u8]) {
+pub(crate) fn pack_row(format: WeightFormat, bytes: &[u8], lane: usize, panel: &mut [u8]) {
     let file = bytes.chunks_exact(format.block_bytes());
     let step = panel.len() / file.len();
     let blocks = file.zip(panel.chunks_exact_mut(step));
     match format {
-        Format::F32 => blocks.for_each(|(b, at)| at[4 * lane..][..4].copy_from_slice(b)),
-        Format::F16 | Format::Bf16 => blocks.for_each(|(b, at)| at[2 * lane..][..2].copy_from_slice(b)),
-        Format::Q4_0 => blocks.for_each(|(b, at)| {
+        WeightFormat::F32 => blocks.for_each(|(b, at)| at[4 * lane..][..4].copy_from_slice(b)),
+        WeightFormat::F16 | WeightFormat::Bf16 => blocks.for_each(|(b, at)| at[2 * lane..][..2].copy_from_slice(b)),
+        WeightFormat::Q4_0 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[2..]));
             put_f16(&mut at[256..], lane, &b[..2]);
         }),
-        Format::Q4_1 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q4_1 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[4..]));
             put_f16(&mut at[256..], lane, &b[..2]);
             put_f16(&mut at[256 + F16S..], lane, &b[2..4]);
         }),
-        Format::Q5_0 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q5_0 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[6..]));
             put_bits(&mut at[256..], lane, &split_bits(&b[2..6]));
             put_f16(&mut at[320..], lane, &b[..2]);
         }),
-        Format::Q5_1 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q5_1 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[8..]));
             put_bits(&mut at[256..], lane, &split_bits(&b[4..8]));
             put_f16(&mut at[320..], lane, &b[..2]);
             put_f16(&mut at[320 + F16S..], lane, &b[2..4]);
         }),
-        Format::Q8_0 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q8_0 => blocks.for_each(|(b, at)| {
             for (i, q) in b[2..].iter().enumerate() {
                 at[64 * (i / 4) + 4 * lane + i % 4] = q ^ 0x80;
             }
             put_f16(&mut at[512..], lane, &b[..2]);
         }),
-        Format::Q2K => blocks.for_each(|(b, at)| pack_q2k(b, at, lane)),
-        Format::Q3K => blocks.for_each(|(b, at)| pack_q3k(b, at, lane)),
-        Format::Q4K => blocks.for_each(|(b, at)| pack_q45k(b, &b[16..144], None, at, lane)),
-        Format::Q5K => blocks.for_each(|(b, at)| pack_q45k(b, &b[48..176], Some(&b[16..48]), at, lane)),
-        Format::Q6K => blocks.for_each(|(b, at)| pack_q6k(b, at, lane)),
+        WeightFormat::Q2K => blocks.for_each(|(b, at)| pack_q2k(b, at, lane)),
+        WeightFormat::Q3K => blocks.for_each(|(b, at)| pack_q3k(b, at, lane)),
+        WeightFormat::Q4K => blocks.for_each(|(b, at)| pack_q45k(b, &b[16..144], None, at, lane)),
+        WeightFormat::Q5K => blocks.for_each(|(b, at)| pack_q45k(b, &b[48..176], Some(&b[16..48]), at, lane)),
+        WeightFormat::Q6K => blocks.for_each(|(b, at)| pack_q6k(b, at, lane)),
     }
 }
 

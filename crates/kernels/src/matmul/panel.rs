@@ -2,7 +2,7 @@
 
 use crate::activations::Activations;
 use crate::error::KernelError;
-use crate::format::{Format, Input, Inputs};
+use crate::format::{InputForm, InputForms, WeightFormat};
 use crate::matmul::layout::{FloatLayout, IntegerLayout, PANEL, ProductFormula, with_layout};
 use crate::matmul::pack::pack_row;
 use crate::matmul::store::WeightMemory;
@@ -12,7 +12,7 @@ use crate::team::Team;
 /// A weight matrix of shape (n, k): n output rows, k inputs. It holds exactly the file's values, in
 /// another order.
 pub struct PanelMatrix {
-    format: Format,
+    format: WeightFormat,
     n: usize,
     k: usize,
     panel_bytes: usize,
@@ -20,7 +20,7 @@ pub struct PanelMatrix {
 }
 
 /// Bytes of a panel of one block of the file.
-fn block_panel_bytes(format: Format) -> usize {
+fn block_panel_bytes(format: WeightFormat) -> usize {
     with_layout!(format, L => L::HEAD + L::GROUP * L::BLOCK, W => PANEL * W::BYTES)
 }
 
@@ -32,7 +32,13 @@ impl PanelMatrix {
     /// # Errors
     /// `n` or `k` is 0, `k` is not a whole number of blocks, `bytes` is not as long as the shape
     /// asks, a size overflows, or there is no memory.
-    pub fn pack(team: &Team, format: Format, n: usize, k: usize, bytes: &[u8]) -> Result<PanelMatrix, KernelError> {
+    pub fn pack(
+        team: &Team,
+        format: WeightFormat,
+        n: usize,
+        k: usize,
+        bytes: &[u8],
+    ) -> Result<PanelMatrix, KernelError> {
         const WHAT: &str = "a weight matrix";
         let overflow = KernelError::Overflow { what: WHAT };
         let block_len = format.block_len();
@@ -65,18 +71,18 @@ impl PanelMatrix {
         self.n
     }
 
-    /// Inputs: values in a row.
+    /// InputForms: values in a row.
     pub fn k(&self) -> usize {
         self.k
     }
 
     /// Number format of the file.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> WeightFormat {
         self.format
     }
 
     /// The representation that the matrix needs of its input.
-    pub fn wants(&self) -> Input {
+    pub fn wants(&self) -> InputForm {
         self.format.input()
     }
 
@@ -117,11 +123,11 @@ impl PanelMatrix {
     }
 }
 
-impl Inputs {
+impl InputForms {
     /// The representations that these matrices need together.
-    pub fn of(weights: &[&PanelMatrix]) -> Inputs {
+    pub fn of(weights: &[&PanelMatrix]) -> InputForms {
         let any = |input| weights.iter().any(|w| w.wants() == input);
-        Inputs { f32: any(Input::F32), int8: any(Input::Int8) }
+        InputForms { f32: any(InputForm::F32), int8: any(InputForm::Int8) }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Read from the metadata of a GGUF file (keys `<architecture>.*`, GGUF specification, "standardized key-value pairs") or
 //! from a Hugging Face `config.json`. Every value is checked here, so that the forward pass can rely on it.
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 use selfspec_weights::{Checkpoint, Metadata, Source};
 use serde_json::Value;
 
@@ -133,7 +133,7 @@ pub struct ArchConfig {
     /// Factor on the attention scores.
     pub attention_scale: f32,
     /// Activation of the gated feed-forward layer.
-    pub gate: GateAct,
+    pub gate: GateActivation,
 }
 
 /// Upper bound on any size in a configuration: large enough for every model, small enough that products fit in `usize`.
@@ -267,7 +267,7 @@ impl ArchConfig {
             sandwich_norms: gemma,
             embedding_scale: if gemma { (dim as f32).sqrt() } else { 1.0 },
             attention_scale,
-            gate: if gemma { GateAct::GeluTanh } else { GateAct::Silu },
+            gate: if gemma { GateActivation::GeluTanh } else { GateActivation::Silu },
         }
         .checked(&key("attention.head_count"), &key("attention.head_count_kv"), &key("rope.dimension_count"))
     }
@@ -326,10 +326,10 @@ impl ArchConfig {
         };
         let activation = if gemma { "hidden_activation" } else { "hidden_act" };
         let gate = match get(activation) {
-            None if gemma => GateAct::GeluTanh,
-            None => GateAct::Silu,
-            Some(Value::String(name)) if name == "silu" => GateAct::Silu,
-            Some(Value::String(name)) if name == "gelu_pytorch_tanh" => GateAct::GeluTanh,
+            None if gemma => GateActivation::GeluTanh,
+            None => GateActivation::Silu,
+            Some(Value::String(name)) if name == "silu" => GateActivation::Silu,
+            Some(Value::String(name)) if name == "gelu_pytorch_tanh" => GateActivation::GeluTanh,
             Some(other) => return Err(ModelError::field(activation, format!("{other} is not supported"))),
         };
         if get("quantization_config").is_some() {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
-use selfspec_kernels::{Format, PanelMatrix, Team};
+use selfspec_kernels::{PanelMatrix, Team, WeightFormat};
 
 use crate::backend::ExitHeadInfo;
 use crate::exit::card::ExitHeadCard;
@@ -265,7 +265,7 @@ impl Tensors<'_> {
     /// A matrix of (n, k): blocks of Q8_0 as bytes, or BF16.
     fn matrix(&self, name: &str, n: usize, k: usize) -> Result<PanelMatrix, ExitHeadError> {
         let tensor = self.get(name)?;
-        let q8 = Format::Q8_0;
+        let q8 = WeightFormat::Q8_0;
         let blocks = [n, k / q8.block_len() * q8.block_bytes()];
         let halves = |b: &[u8]| [b[0], b[1]];
         let (format, finite) = match tensor.dtype() {
@@ -274,7 +274,7 @@ impl Tensors<'_> {
                 (q8, scales.all(|b| f16::from_le_bytes(halves(b)).is_finite()))
             }
             Dtype::BF16 if tensor.shape() == [n, k] => {
-                (Format::Bf16, tensor.data().chunks_exact(2).all(|b| bf16::from_le_bytes(halves(b)).is_finite()))
+                (WeightFormat::Bf16, tensor.data().chunks_exact(2).all(|b| bf16::from_le_bytes(halves(b)).is_finite()))
             }
             _ => return Err(mismatch(name, format!("BF16 {:?}, or U8 {blocks:?} (blocks of Q8_0)", [n, k]), &tensor)),
         };

@@ -1,6 +1,6 @@
 //! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that are active there.
 
-use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
+use selfspec_kernels::{AttentionRow, Compute, InputForms, KvPages, MatrixProduct, PAGE_POSITIONS};
 
 use crate::backend::{Enter, Readout, Row, StepOutput};
 use crate::exit::draft_heads::DraftHeads;
@@ -141,9 +141,9 @@ impl Pass<'_> {
         // Attention's output, added to the residual stream.
         let q_dim = c.heads * c.head_dim;
         let output = &weights.attention_output;
-        self.compute.load(&s.attended[..m * q_dim], q_dim, Inputs::of(&[output]), &mut s.input);
+        self.compute.load(&s.attended[..m * q_dim], q_dim, InputForms::of(&[output]), &mut s.input);
         grow(&mut s.out, m * c.dim);
-        self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.input, &mut [MatrixProduct { weights: output, out: &mut s.out[..m * c.dim] }]);
         let post_norm = weights.post_attention_norm.as_deref().map(|w| (w, eps));
         self.profiler.lap(Part::AttentionOutput);
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
@@ -158,13 +158,13 @@ impl Pass<'_> {
         let c = &self.model.config;
         let s = &mut *self.scratch;
         let (eps, m) = (c.norm_eps, s.active.len());
-        let inputs = Inputs::of(&[&weights.gate, &weights.up]);
+        let inputs = InputForms::of(&[&weights.gate, &weights.up]);
         self.compute.norm(&s.hidden, c.dim, &s.active, &weights.norm, eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
-        let inputs = Inputs::of(&[&weights.down]);
+        let inputs = InputForms::of(&[&weights.down]);
         self.compute.gated(c.gate, &s.input, &weights.gate, &weights.up, inputs, &mut s.gated);
         self.profiler.lap(Part::Gate);
-        self.compute.matmul(&s.gated, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.gated, &mut [MatrixProduct { weights: &weights.down, out: &mut s.out[..m * c.dim] }]);
         self.profiler.lap(Part::Down);
         let post_norm = weights.post_norm.as_deref().map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
@@ -177,16 +177,16 @@ impl Pass<'_> {
         let s = &mut *self.scratch;
         let m = s.active.len();
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let inputs = Inputs::of(&[&weights.query, &weights.key, &weights.value]);
+        let inputs = InputForms::of(&[&weights.query, &weights.key, &weights.value]);
         self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
         grow(&mut s.value, m * kv_dim);
         let mut jobs = [
-            MatmulJob { w: &weights.key, out: &mut s.key[..m * kv_dim] },
-            MatmulJob { w: &weights.value, out: &mut s.value[..m * kv_dim] },
-            MatmulJob { w: &weights.query, out: &mut s.query[..m * q_dim] },
+            MatrixProduct { weights: &weights.key, out: &mut s.key[..m * kv_dim] },
+            MatrixProduct { weights: &weights.value, out: &mut s.value[..m * kv_dim] },
+            MatrixProduct { weights: &weights.query, out: &mut s.query[..m * q_dim] },
         ];
         self.compute.matmul(&s.input, &mut jobs[..if with_query { 3 } else { 2 }]);
         self.profiler.lap(Part::QueryKeyValue);
@@ -259,16 +259,16 @@ impl Pass<'_> {
             let (logits, others) = rest.split_at_mut(s.active.len() * head.n());
             rest = others;
             let hidden = if readout == Readout::ExitHead { &s.head_hidden } else { &s.hidden };
-            self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, Inputs::of(&[head]), &mut s.input);
+            self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, InputForms::of(&[head]), &mut s.input);
             self.profiler.lap(Part::Norm);
-            self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: &mut logits[..] }]);
+            self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out: &mut logits[..] }]);
             self.profiler.lap(Part::Head);
             if self.fault == Some(Fault::ExitNorm) {
                 let drafts =
                     s.active.iter().zip(logits.chunks_exact_mut(head.n())).filter(|(i, _)| !rows[**i].plan.is_full());
                 for (i, out) in drafts {
-                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, Inputs::of(&[head]), &mut s.input);
-                    self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out }]);
+                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, InputForms::of(&[head]), &mut s.input);
+                    self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out }]);
                 }
             }
         }
