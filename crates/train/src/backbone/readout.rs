@@ -2,15 +2,15 @@
 //!
 //! Rows go through the vocabulary in chunks, so that nothing as large as (row, vocabulary) is kept.
 
-use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use std::ops::Range;
 
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use selfspec_model::TokenId;
 
-use crate::layer::{fit, zeros};
-use crate::loss::{gather, top};
-use crate::norm::{norm, norm_backward};
-use crate::wide::{LANES, add, exp, wide};
+use crate::math::buffers::{fit, gather, zeros};
+use crate::math::norm::{norm, norm_backward};
+use crate::math::wide::top;
+use crate::math::wide::{LANES, add, exp, wide};
 
 /// Rows that go through the vocabulary together.
 const CHUNK: usize = 240;

@@ -6,8 +6,8 @@ use selfspec_model::{Architecture, DenseLayer, LayerTensor, Model, Names};
 use selfspec_weights::{Checkpoint, TensorType};
 
 use crate::error::TrainError;
-use crate::layout::{Layout, Tensor};
-use crate::shape::{Bias, Shape};
+use crate::layer::layout::{Layout, Tensor};
+use crate::layer::shape::{Bias, Shape};
 
 /// A tensor, its place, and what it is in the model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
