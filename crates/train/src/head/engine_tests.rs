@@ -7,8 +7,8 @@ use half::bf16;
 use selfspec_kernels::dense::ProductScratch;
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, LayerPlan, Model, Readout, Row, SeqId,
-    StepOutput, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, ExitHeadTensor, LayerPlan,
+    Readout, Row, SeqId, StepOutput, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_weights::Checkpoint;
@@ -18,12 +18,12 @@ use crate::head::file::{Precision, write};
 use crate::head::frozen::Frozen;
 use crate::head::plan::HeadPlan;
 use crate::head::rollout::Rollout;
-use crate::layer::layout::{Layout, Tensor};
+use crate::layer::layout::Layout;
 use crate::layer::weights::Weights;
 use crate::math::norm::norm;
 use crate::math::random::Random;
 
-fn backend(model: &Arc<Model>, heads: DraftHeads) -> CpuBackend {
+fn backend(model: &Arc<CpuModel>, heads: DraftHeads) -> CpuBackend {
     let (isa, context) = (Isa::detect().expect("an instruction set"), model.config().context);
     let options = CpuOptions { isa, threads: 1, context, kv_positions: 2 * context, kv_type: KvType::F16 };
     CpuBackend::with_heads(model.clone(), heads, &options).expect("a small cache")
@@ -38,7 +38,7 @@ fn the_engine_drafts_with_a_heads_file_what_training_computes() {
     for family in Family::ALL {
         let gguf = TinyModel::new(family).ty(TensorType::F32).gguf();
         let checkpoint = Checkpoint::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
-        let model = Arc::new(Model::open(&checkpoint, &Team::new(1)).expect("sound"));
+        let model = Arc::new(CpuModel::open(&checkpoint, &Team::new(1)).expect("sound"));
         let n = model.config().n_layers;
         for (exit_layer, features, ffn_dim) in
             [(0, vec![n], 72), (1, vec![2, 0, n], 100), (2, vec![], 40), (3, vec![1], 0)]
@@ -48,7 +48,7 @@ fn the_engine_drafts_with_a_heads_file_what_training_computes() {
     }
 }
 
-fn compare(model: &Arc<Model>, plan: &HeadPlan) {
+fn compare(model: &Arc<CpuModel>, plan: &HeadPlan) {
     const STEPS: usize = 4;
     let (dim, n) = (model.config().dim, model.config().n_layers);
     let tokens: Vec<TokenId> = (0..30).map(|i| ((i * i * 5 + i * 37 + 3) % model.vocab()) as TokenId).collect();
@@ -117,7 +117,7 @@ fn compare(model: &Arc<Model>, plan: &HeadPlan) {
             let (mut normed, mut logits) = (vec![0.0; dim], vec![0.0; vocab.len()]);
             let mut state = Vec::new();
             rollout.states(&all, step.min(rollout.steps() - 1), &[pos], &mut state);
-            norm(&state, dim, weights.vector(Tensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
+            norm(&state, dim, weights.vector(ExitHeadTensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
             frozen.logits(&normed, &mut logits, &mut ProductScratch::default());
             let size = (logits.iter().map(|l| l * l).sum::<f32>() / logits.len() as f32).sqrt();
             let error = logits.iter().zip(out.logits(0)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -7,17 +7,18 @@
 //! Rows go through the vocabulary in chunks, all steps of a chunk together: the targets of all steps are the same rows, and nothing as large as
 //! (row, vocabulary) is kept.
 
+use selfspec_kernels::dense::ProductScratch;
+use selfspec_model::ExitHeadTensor;
+
 use crate::data::rows::Rows;
 use crate::head::frozen::Frozen;
 use crate::layer::decoder::Kept;
-use crate::layer::layout::Tensor;
 use crate::layer::span::places;
 use crate::layer::weights::Weights;
 use crate::math::buffers::{fit, gather, zeros};
 use crate::math::norm::{norm, norm_backward};
 use crate::math::wide::top;
 use crate::math::wide::{LANES, add, exp, wide};
-use selfspec_kernels::dense::ProductScratch;
 
 /// Rows that go through the vocabulary together.
 const CHUNK: usize = 240;
@@ -98,7 +99,7 @@ pub(crate) fn losses(
         zeros(&mut kept.dout, kept.out.len());
     }
     let places: Vec<Vec<usize>> = kept.iter().map(|kept| places(rows.len(), &kept.spans)).collect();
-    let output_norm = w.layout.place(Tensor::OutputNorm);
+    let output_norm = w.layout.place(ExitHeadTensor::OutputNorm);
     let wanted: Vec<usize> = (0..rows.len()).filter(|r| rows.counts(*r, 0)).collect();
     for chunk in wanted.chunks(CHUNK) {
         gather(rows.last(), dim, chunk.iter().copied(), &mut m.states);
@@ -113,7 +114,7 @@ pub(crate) fn losses(
             let (len, scale) = (counted.len(), weighing.scale(step));
             gather(&kept.out, dim, counted.iter().map(|i| places[step][chunk[*i]]), &mut m.states);
             let normed = fit(&mut m.normed, len * dim);
-            norm(&m.states, dim, w.vector(Tensor::OutputNorm), w.shape.eps, fit(&mut m.inverse, len), normed);
+            norm(&m.states, dim, w.vector(ExitHeadTensor::OutputNorm), w.shape.eps, fit(&mut m.inverse, len), normed);
             frozen.logits(normed, fit(&mut m.logits, len * vocab), &mut m.products);
             for (i, logits) in counted.iter().zip(m.logits.chunks_exact_mut(vocab)) {
                 let target = &m.targets[i * vocab..][..vocab];
@@ -124,7 +125,7 @@ pub(crate) fn losses(
             frozen.logits_backward(&m.logits, normed, &mut m.products);
             let dstates = zeros(&mut m.dstates, len * dim);
             let dweight = &mut gradient[output_norm.clone()];
-            norm_backward(&m.states, dim, w.vector(Tensor::OutputNorm), &m.inverse, normed, dstates, dweight);
+            norm_backward(&m.states, dim, w.vector(ExitHeadTensor::OutputNorm), &m.inverse, normed, dstates, dweight);
             for (i, from) in counted.iter().zip(dstates.chunks_exact(dim)) {
                 add(&mut kept.dout[places[step][chunk[*i]] * dim..][..dim], from);
             }

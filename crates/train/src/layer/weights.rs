@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
+use selfspec_model::ExitHeadTensor;
 
-use crate::layer::layout::{Layout, Matrix, Tensor};
+use crate::layer::layout::{Layout, Matrix};
 use crate::layer::shape::Shape;
 
 /// A matrix W of (out, in).
@@ -68,12 +69,12 @@ impl Weights {
     }
 
     /// The values of a norm or a bias that the head has.
-    pub(crate) fn vector(&self, tensor: Tensor) -> &[f32] {
+    pub(crate) fn vector(&self, tensor: impl Into<ExitHeadTensor>) -> &[f32] {
         &self.values[self.layout.place(tensor)]
     }
 
     /// The values of a bias, if the head has it.
-    pub(crate) fn bias(&self, tensor: Tensor) -> Option<(&[f32], Range<usize>)> {
+    pub(crate) fn bias(&self, tensor: impl Into<ExitHeadTensor>) -> Option<(&[f32], Range<usize>)> {
         let place = self.layout.slot(tensor)?.place.clone();
         Some((&self.values[place.clone()], place))
     }
