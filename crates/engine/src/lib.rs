@@ -43,6 +43,7 @@ pub use events::event::{Event, FinishReason, Gap, Progress, Summary, TokenEvent}
 pub use events::generation::{Canceller, Generation, TimedOut};
 pub use events::sink::{Demand, EventSink};
 pub use fault::{Fault, believed_seconds};
+pub use grammars::service::GrammarTicket;
 pub use loading::draft_setup::{DraftSetup, ExitHeadSource};
 pub use loading::loaded::{Loaded, TextOnly};
 pub use loading::model_info::{ModelInfo, TensorTypeInfo};
@@ -56,8 +57,8 @@ pub use request::{Prompt, Request};
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
-    Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, Fault as BackendFault,
-    LayerPlan, Model, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
+    Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
 };
 pub use selfspec_speculate::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,
