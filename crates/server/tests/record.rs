@@ -4,14 +4,14 @@ mod support;
 
 use std::path::Path;
 
-use selfspec_server::{Arm, ChosenBy, RecordLine, RecordOptions};
+use selfspec_server::{ArmSource, DecodingArm, RecordOptions, RecordedRequest};
 use serde_json::json;
 use support::{Running, completion};
 
-fn lines(path: &Path) -> Vec<RecordLine> {
+fn lines(path: &Path) -> Vec<RecordedRequest> {
     let text = std::fs::read_to_string(path).expect("the file is there");
     assert!(text.is_empty() || text.ends_with('\n'));
-    text.lines().map(|line| serde_json::from_str(line).expect("a line")).collect()
+    text.lines().map(|line| RecordedRequest::from_line(line.as_bytes()).expect("a line")).collect()
 }
 
 /// A server that records, without or with prompts.
@@ -33,8 +33,8 @@ fn every_request_that_ends_has_a_line_and_no_text_in_it() {
     drop(running);
     let lines = lines(&path);
     let [first, second] = &lines[..] else { panic!("{lines:?}") };
-    assert_eq!((first.id.as_str(), first.path.as_str(), first.arm_by), ("first", "/v1/completions", ChosenBy::Share));
-    assert_eq!((second.arm, second.arm_by), (Arm::Speculation, ChosenBy::Request));
+    assert_eq!((first.id.as_str(), first.path.as_str(), first.arm_by), ("first", "/v1/completions", ArmSource::Share));
+    assert_eq!((second.arm, second.arm_by), (DecodingArm::Speculation, ArmSource::Request));
     assert!(second.id.starts_with("req-") && second.time >= first.time && first.time > 1.7e9);
     assert_eq!(first.prompt_tokens, answer["usage"]["prompt_tokens"]);
     assert_eq!(first.parameters["temperature"], 0.7);
