@@ -11,6 +11,7 @@ pub mod fake_target;
 mod folder;
 mod gguf;
 mod random;
+pub mod real_model;
 mod tiny;
 mod vocab;
 
