@@ -30,8 +30,7 @@ pub use api::request::{
     PromptInput, ToolOffer,
 };
 pub use error::ApiError;
-pub use observe::arm::{ArmSource, DecodingArm};
-pub use observe::record::{RecordLineError, RecordOptions, RecordedChoice, RecordedRequest};
+pub use observe::record::RecordOptions;
 pub use options::ServeOptions;
 pub use serve::Server;
 pub use serve_error::ServeError;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use selfspec_engine::EngineError;
+use selfspec::SpeculationError;
 
 /// Why a server cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum ServeError {
     },
     /// The model's tuning does not fit the model.
     #[error(transparent)]
-    Tuning(EngineError),
+    Tuning(SpeculationError),
     /// The runtime or the socket failed while the server ran.
     #[error("the server ended: {0}")]
     Io(#[from] std::io::Error),

@@ -1,6 +1,7 @@
 //! The served model, as far as parsing a request needs to know it.
 
-use selfspec_engine::{Engine, EngineError};
+use selfspec::{SpeculationError, SpeculationRequest};
+use selfspec_engine::{Engine, Tuning};
 use selfspec_speculate::SpeculationParams;
 
 /// What the fields of a request are checked against.
@@ -12,8 +13,8 @@ pub struct ServedModel {
     pub vocab: usize,
     /// Number of layers.
     pub n_layers: usize,
-    /// Speculation of requests that do not choose their own: that of the model's tuning, else the default.
-    pub speculation: SpeculationParams,
+    /// What `selfspec tune` found for it.
+    pub tuning: Option<Tuning>,
 }
 
 impl ServedModel {
@@ -21,12 +22,19 @@ impl ServedModel {
     ///
     /// # Errors
     /// The model's tuning does not fit the model.
-    pub fn new(engine: &Engine, id: &str) -> Result<Self, EngineError> {
-        let n_layers = engine.n_layers();
-        let speculation = match engine.loaded().and_then(|loaded| loaded.tuning()) {
-            Some(tuning) => tuning.speculation(n_layers)?,
-            None => SpeculationParams::default(),
-        };
-        Ok(ServedModel { id: id.to_owned(), vocab: engine.info().vocab, n_layers, speculation })
+    pub fn new(engine: &Engine, id: &str) -> Result<Self, SpeculationError> {
+        let tuning = engine.loaded().and_then(|loaded| loaded.tuning()).cloned();
+        let (n_layers, vocab) = (engine.n_layers(), engine.info().vocab);
+        let model = ServedModel { id: id.to_owned(), vocab, n_layers, tuning };
+        model.speculation(&SpeculationRequest::default())?;
+        Ok(model)
+    }
+
+    /// The speculation of a request that asks for `request`.
+    ///
+    /// # Errors
+    /// It does not fit the model.
+    pub fn speculation(&self, request: &SpeculationRequest) -> Result<SpeculationParams, SpeculationError> {
+        request.resolve(self.n_layers, self.tuning.as_ref())
     }
 }

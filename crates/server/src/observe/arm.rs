@@ -4,13 +4,14 @@
 use std::fmt;
 
 use selfspec_speculate::{DrafterChoice, SpeculationParams};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 /// How a request is decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(rename_all = "lowercase")]
-pub enum DecodingArm {
+pub(crate) enum DecodingArm {
     /// Without drafts.
     Plain,
     /// With drafts, as long as the speculation policy allows them.
@@ -18,9 +19,10 @@ pub enum DecodingArm {
 }
 
 /// How a request came to its arm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(rename_all = "lowercase")]
-pub enum ArmSource {
+pub(crate) enum ArmSource {
     /// The request's own field `speculation`.
     Request,
     /// The server's share, by the request's id. Only these requests can be compared: their content did not influence the arm.
@@ -31,10 +33,10 @@ pub enum ArmSource {
 
 impl DecodingArm {
     /// Both arms, in the order of pairs of counters.
-    pub const ALL: [DecodingArm; 2] = [DecodingArm::Plain, DecodingArm::Speculation];
+    pub(crate) const ALL: [DecodingArm; 2] = [DecodingArm::Plain, DecodingArm::Speculation];
 
     /// `plain` or `speculation`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             DecodingArm::Plain => "plain",
             DecodingArm::Speculation => "speculation",

@@ -235,7 +235,7 @@ mod tests {
         is("record_lines_total{outcome=\"written\"} 1");
         let mut text = String::new();
         file.read_to_string(&mut text).expect("UTF-8");
-        let line: RecordedRequest = RecordedRequest::from_line(text.as_bytes()).expect("one line");
+        let line: RecordedRequest = serde_json::from_str(&text).expect("one line");
         let ends: Vec<&str> = line.choices.iter().map(|choice| choice.finish_reason.as_str()).collect();
         assert_eq!((line.id.as_str(), ends), ("a", vec!["failed", "cancelled"]));
         assert_eq!((line.choices[0].completion_tokens, line.choices[1].completion_tokens), (2, 0));

@@ -104,9 +104,7 @@ fn max_tokens(fields: &mut RequestFields) -> Result<Option<usize>, ApiError> {
 }
 
 fn drafting(fields: &mut RequestFields, model: &ServedModel) -> Result<DraftOptions, ApiError> {
-    let own = speculation::read(fields, model)?;
-    let chosen = own.is_some();
-    let speculation = own.unwrap_or_else(|| model.speculation.clone());
+    let (speculation, chosen) = speculation::read(fields, model)?;
     Ok(DraftOptions { speculation, chosen, prediction: prediction(fields)? })
 }
 
