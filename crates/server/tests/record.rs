@@ -1,4 +1,4 @@
-//! The record of requests that have ended: what stands in it, and what does not.
+//! The record of finished requests: its fields, and the texts that it leaves out.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use selfspec_server::RecordOptions;
 use serde_json::{Value, json};
-use support::{Running, completion};
+use support::{Running, completion, planted};
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the file is there");
@@ -21,15 +21,16 @@ fn recording(path: &Path, prompts: bool) -> Running {
 }
 
 #[test]
-fn every_request_that_ends_has_a_line_and_no_text_in_it() {
+fn every_finished_request_has_a_line_without_texts() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("record.jsonl");
     let running = recording(&path, false);
     let secret = json!({ "prompt": "the secret words", "stop": ["hidden"], "user": "somebody", "n": 2, "temperature": 0.7, "seed": 3 });
     let (_, answer) = running.send("/v1/completions", &completion(&secret).to_string(), &[("x-request-id", "first")]);
-    let lookup = json!({ "speculation": { "drafter": "prompt-lookup", "draft_len": 3 }, "max_tokens": 30 });
+    let lookup =
+        json!({ "speculation": { "drafter": "prompt-lookup", "draft_len": 3, "max_gain_loss": 1 }, "max_tokens": 30 });
     let (_, drafted) = running.post("/v1/completions", &completion(&lookup));
-    assert_eq!(running.post("/v1/completions", &json!({ "prompt": 7 })).0, 400, "what never began has no line");
+    assert_eq!(running.post("/v1/completions", &json!({ "prompt": 7 })).0, 400, "a refused request has no line");
     drop(running);
     let lines = lines(&path);
     let [first, second] = &lines[..] else { panic!("{lines:?}") };
@@ -85,15 +86,20 @@ fn with_prompts_a_line_holds_what_a_replay_needs() {
 }
 
 #[test]
-fn a_client_that_leaves_has_a_line_too() {
+fn a_cancelled_request_has_a_line() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("record.jsonl");
-    let running = recording(&path, false);
-    let long = completion(&json!({ "max_tokens": 100_000, "stream": true }));
-    running.begin("/v1/completions", &long.to_string());
-    while !running.get("/metrics").1.contains("record_lines_total{outcome=\"written\"} 1\n") {
-        std::thread::yield_now();
+    let (engine, plan) = planted::engine(8);
+    let record = RecordOptions { path: path.clone(), prompts: false };
+    let running = Running::of(engine, |options| options.record = Some(record));
+    let body = json!({ "prompt": [1, 2, 3], "max_tokens": 1000, "stream": true, "return_tokens": true });
+    plan.hold_after(3);
+    {
+        let _release = planted::Release(&plan);
+        running.begin("/v1/completions", &body.to_string());
+        running.wait_for(0);
     }
+    running.wait_for_metric("record_lines_total{outcome=\"written\"} 1");
     let lines = lines(&path);
     assert_eq!((lines.len(), lines[0]["choices"][0]["finish_reason"].as_str()), (1, Some("cancelled")));
     assert!(lines[0]["choices"][0]["completion_tokens"].as_u64().is_some_and(|tokens| tokens > 0));
@@ -101,18 +107,16 @@ fn a_client_that_leaves_has_a_line_too() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_costs_lines_and_nothing_else() {
+fn a_full_disk_loses_lines_and_fails_no_request() {
     let running = recording(Path::new("/dev/full"), true);
     for _ in 0..3 {
         assert_eq!(running.post("/v1/completions", &completion(&json!({}))).0, 200);
     }
-    while !running.get("/metrics").1.contains("record_lines_total{outcome=\"failed\"} 3\n") {
-        std::thread::yield_now();
-    }
+    running.wait_for_metric("record_lines_total{outcome=\"failed\"} 3");
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_said_before_anything_is_served() {
+fn a_file_that_cannot_be_opened_is_an_error_before_the_server_runs() {
     use selfspec_server::{ServeError, ServeOptions, Server};
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("no/such/folder/record.jsonl");
