@@ -1,31 +1,15 @@
-//! What a generation cost and what speculation did, in words and in JSON.
+//! The figures of a generation, in words and in JSON: speed, and drafts.
 
-use selfspec_engine::{
-    DrafterChoice, DrafterKind, LayerPlan, Readout, RoundTrace, SpecStats, SpeculationParams, Summary,
-};
-use selfspec_lab::statistics::tokens_per_second;
+use selfspec::Completion;
+use selfspec_engine::{LayerPlan, Readout};
+use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
-
-/// The drafter as flags name it.
-pub(crate) fn drafter_flag(kind: DrafterKind) -> &'static str {
-    match kind {
-        DrafterKind::LayerSkip => "layer-skip",
-        DrafterKind::PromptLookup => "prompt-lookup",
-        DrafterKind::ExitHead => "exit-head",
-        DrafterKind::Grammar => "grammar",
-        DrafterKind::Prediction => "prediction",
-    }
-}
 
 /// The drafter that was used last; if none was, the one that was asked for.
 pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -> &'static str {
     match (stats.drafter, &speculation.drafter) {
-        (Some(kind), _) => drafter_flag(kind),
-        (None, DrafterChoice::Off) => "off",
-        (None, DrafterChoice::Auto) => "auto",
-        (None, DrafterChoice::LayerSkip(_)) => "layer-skip",
-        (None, DrafterChoice::PromptLookup) => "prompt-lookup",
-        (None, DrafterChoice::ExitHead) => "exit-head",
+        (Some(kind), _) => kind.flag(),
+        (None, choice) => choice.flag(),
     }
 }
 
@@ -43,13 +27,15 @@ pub(crate) fn plan_words(plan: &LayerPlan) -> String {
 }
 
 /// The line about speed.
-pub(crate) fn speed_line(summary: &Summary) -> String {
-    let prompt_rate = summary.prompt_tokens as f64 / summary.prompt_s.max(1e-9);
+pub(crate) fn speed_line(completion: &Completion) -> String {
+    let summary = completion.summary();
+    let (prompt, cached) = (summary.prompt_tokens, summary.cached_tokens);
+    let prompt_rate = prompt.saturating_sub(cached) as f64 / summary.prompt_s.max(1e-9);
+    let cached = if cached > 0 { format!(", {cached} of them cached") } else { String::new() };
     format!(
-        "{} tokens at {:.1} tok/s; prompt of {} tokens at {prompt_rate:.0} tok/s; finished by {}",
+        "{} tokens at {:.1} tok/s; prompt of {prompt} tokens at {prompt_rate:.0} tok/s{cached}; finished by {}",
         summary.completion_tokens,
-        tokens_per_second(summary),
-        summary.prompt_tokens,
+        completion.tokens_per_second(),
         summary.finish_reason,
     )
 }
@@ -60,7 +46,7 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         return "speculation: off".to_owned();
     }
     let mut line = match (&speculation.drafter, stats.drafter) {
-        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, last drafter {}", drafter_flag(kind)),
+        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, last drafter {}", kind.flag()),
         _ => format!("speculation: {}", drafter_name(speculation, stats)),
     };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
@@ -78,8 +64,8 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         line += &format!(", {unjudged} not looked at");
     }
     line += &format!(" in {} rounds", stats.rounds);
-    if let Some(why) = &stats.off_reason {
-        line += &format!("; {}", brief(why, LINE.saturating_sub(line.len() + 2)));
+    if let Some(why) = stats.off_reason() {
+        line += &format!("; {}", brief(&why, LINE.saturating_sub(line.len() + 2)));
     }
     line
 }
@@ -97,7 +83,7 @@ fn brief(why: &str, room: usize) -> String {
 
 /// A line for each round.
 pub(crate) fn trace_line(round: &RoundTrace) -> String {
-    let drafter = round.drafter.map_or("none", drafter_flag);
+    let drafter = round.drafter.map_or("none", DrafterKind::flag);
     format!(
         "round at {}: {drafter} drafted {}, accepted {}, committed {} ({})",
         round.committed, round.drafted, round.accepted, round.gained, round.reason
@@ -112,7 +98,7 @@ pub(crate) struct RunJson<'a> {
     finish_reason: String,
     usage: Usage,
     timings: Timings,
-    speculation: Speculation<'a>,
+    speculation: Speculation,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,15 +118,16 @@ struct Timings {
 }
 
 #[derive(Debug, Serialize)]
-struct Speculation<'a> {
+struct Speculation {
     drafter: &'static str,
     exit_layer: Option<usize>,
     draft_len: Option<usize>,
-    off_reason: Option<&'a str>,
+    off_reason: Option<String>,
 }
 
 impl<'a> RunJson<'a> {
-    pub(crate) fn new(speculation: &SpeculationParams, summary: &'a Summary) -> Self {
+    pub(crate) fn new(speculation: &SpeculationParams, completion: &'a Completion) -> Self {
+        let summary = completion.summary();
         let stats = &summary.stats;
         let drafter = drafter_name(speculation, stats);
         RunJson {
@@ -151,7 +138,7 @@ impl<'a> RunJson<'a> {
             timings: Timings {
                 prompt_ms: summary.prompt_s * 1e3,
                 predicted_ms: summary.predicted_s * 1e3,
-                predicted_per_second: tokens_per_second(summary),
+                predicted_per_second: completion.tokens_per_second(),
                 draft_n: stats.drafted,
                 draft_n_accepted: stats.accepted,
                 rounds: stats.rounds,
@@ -160,7 +147,7 @@ impl<'a> RunJson<'a> {
                 drafter,
                 exit_layer: stats.path.as_ref().and_then(|p| exit_layer(&p.plan)).filter(|_| drafter == "layer-skip"),
                 draft_len: stats.drafter.map(|_| stats.draft_len),
-                off_reason: stats.off_reason.as_deref(),
+                off_reason: stats.off_reason(),
             },
         }
     }
@@ -168,6 +155,8 @@ impl<'a> RunJson<'a> {
 
 #[cfg(test)]
 mod tests {
+    use selfspec_speculate::{DraftPath, DrafterOff, OffCause};
+
     use super::*;
 
     #[test]
@@ -179,7 +168,17 @@ mod tests {
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
         let mut stats = SpecStats::default();
-        stats.off_reason = Some(layers.to_owned());
+        let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
+        stats.drafters_off = vec![DrafterOff {
+            drafter: DrafterKind::LayerSkip,
+            cause: OffCause::Unprofitable { speedup: 0.75 },
+            acceptance: 0.5,
+            judged: 1.0,
+            draft_step: Some((path, 0.6)),
+            draft_len: 2,
+            verification: 1.12,
+        }];
+        assert_eq!(stats.off_reason().as_deref(), Some(layers));
         let line = speculation_line(&SpeculationParams::default(), &stats);
         assert!(line.ends_with("judged draft") && line.len() <= LINE && line.matches("off").count() == 1, "{line}");
     }

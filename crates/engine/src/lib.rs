@@ -56,13 +56,12 @@ pub use request::{Prompt, Request};
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
-    Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, Fault as BackendFault,
-    LayerPlan, Model, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
+    Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
 };
-pub use selfspec_speculate::exactness;
 pub use selfspec_speculate::{
-    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
-    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
+    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,
+    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
 };
 pub use selfspec_text::{
     ChatTemplate, FoundCall, Grammar, GrammarSource, LONGEST_GRAMMAR, Message, Piece, RenderedPrompt, TokenKind,

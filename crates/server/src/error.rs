@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use selfspec_engine::EngineError;
-use selfspec_speculate::SpecError;
+use selfspec_speculate::SequenceError;
 use serde_json::json;
 
 /// An error of a request, with its HTTP status.
@@ -133,8 +133,8 @@ impl From<&EngineError> for ApiError {
     fn from(error: &EngineError) -> Self {
         let message = error.to_string();
         match error {
-            // Only a grammar masks tokens.
-            EngineError::Spec(SpecError::Mask { .. }) => ApiError::field("response_format", message),
+            // Only a grammar constrains tokens.
+            EngineError::Spec(SequenceError::Constraint { .. }) => ApiError::field("response_format", message),
             EngineError::InvalidRequest { field, why } => ApiError::field(*field, why),
             EngineError::NoTokenizer
             | EngineError::NoChatTemplate

@@ -81,7 +81,7 @@ impl ParamError {
 
 /// What makes a row of logits unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogitsFault {
+pub enum LogitsError {
     /// A logit is not a number.
     NotANumber,
     /// A logit is plus infinity.
@@ -90,19 +90,19 @@ pub enum LogitsFault {
     NothingPossible,
 }
 
-impl fmt::Display for LogitsFault {
+impl fmt::Display for LogitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            LogitsFault::NotANumber => "a logit is not a number",
-            LogitsFault::Infinite => "a logit is infinite",
-            LogitsFault::NothingPossible => "no token is possible",
+            LogitsError::NotANumber => "a logit is not a number",
+            LogitsError::Infinite => "a logit is infinite",
+            LogitsError::NothingPossible => "no token is possible",
         })
     }
 }
 
 /// What ends a sequence. Other sequences are not touched by it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum SpecError {
+pub enum SequenceError {
     /// A parameter is out of its range.
     #[error(transparent)]
     Param(#[from] ParamError),
@@ -112,11 +112,11 @@ pub enum SpecError {
         /// Position of the token that was to be chosen.
         pos: usize,
         /// What is wrong.
-        fault: LogitsFault,
+        fault: LogitsError,
     },
     /// The grammar of the output cannot say which tokens may follow.
     #[error("grammar at position {pos}: {why}")]
-    Mask {
+    Constraint {
         /// Position of the token that was to be chosen.
         pos: usize,
         /// What is wrong.

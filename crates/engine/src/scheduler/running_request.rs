@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
-use selfspec_speculate::{Committed, CostModel, Sequence, SpecStats};
+use selfspec_speculate::{CommittedToken, CostModel, Sequence, SpecStats};
 
 use crate::error::EngineError;
 use crate::events::event::{Event, FinishReason, Gap, Progress, Summary};
@@ -107,9 +107,9 @@ impl Live {
         costs: &CostModel,
     ) -> Live {
         let mut sequence = job.sequence;
-        sequence.settle(beside, costs);
+        sequence.disable_hopeless_exit_head(beside, costs);
         let (seq, cached) = begin(&sequence, backend, prefixes);
-        sequence.preempted(seq, cached);
+        sequence.restart_as(seq, cached);
         job.output.send(Event::Prompt { tokens: sequence.prompt_len() });
         Live {
             seq: Some(seq),
@@ -134,7 +134,7 @@ impl Live {
         if let Some(seq) = self.seq.take() {
             backend.free(seq);
         }
-        self.sequence.wait();
+        self.sequence.skip_step();
     }
 
     /// What the consumer wants.
@@ -145,7 +145,7 @@ impl Live {
     /// Gives its pages back because its consumer wants nothing for now. As long as nobody else wants them they are kept for its [return](Live::resume).
     pub(crate) fn set_aside(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         self.begin_anew(backend);
-        self.sequence.wait();
+        self.sequence.skip_step();
         if self.ended() {
             return;
         }
@@ -164,7 +164,7 @@ impl Live {
     pub(crate) fn resume(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let (seq, cached) = begin(&self.sequence, backend, prefixes);
         self.seq = Some(seq);
-        self.sequence.preempted(seq, cached);
+        self.sequence.restart_as(seq, cached);
         self.reach = cached;
     }
 
@@ -219,7 +219,7 @@ impl Live {
     /// Waits if it has no rows in the step.
     pub(crate) fn hold(&mut self, rows: &[Row]) {
         if !rows.iter().any(|row| self.is(row.seq)) {
-            self.sequence.wait();
+            self.sequence.skip_step();
         }
     }
 
@@ -234,7 +234,7 @@ impl Live {
         backend: &mut dyn Backend,
         output: &StepOutput,
         first: usize,
-        committed: &mut Vec<Committed>,
+        committed: &mut Vec<CommittedToken>,
     ) {
         let absorbed = catch_unwind(AssertUnwindSafe(|| self.sequence.absorb(backend, output, first, committed)));
         let fault = match absorbed {

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use selfspec_model::{Backend, BackendError, Row, StepOutput};
-use selfspec_speculate::{Committed, CostModel, drafts_first};
+use selfspec_speculate::{CommittedToken, CostModel, keep_cheap_drafts};
 
 use crate::error::EngineError;
 use crate::events::event::Event;
@@ -86,9 +86,9 @@ pub(crate) struct Worker {
     costs: CostModel,
     fault: Option<Fault>,
     counters: Arc<Counters>,
-    rows: Vec<Row>,            // of one step, each sequence's rows together
-    output: StepOutput,        // of one step
-    committed: Vec<Committed>, // of one sequence in one step
+    rows: Vec<Row>,                 // of one step, each sequence's rows together
+    output: StepOutput,             // of one step
+    committed: Vec<CommittedToken>, // of one sequence in one step
 }
 
 impl Worker {
@@ -330,7 +330,7 @@ impl Worker {
         }
         self.let_end();
         self.make_room();
-        drafts_first(&mut self.rows);
+        keep_cheap_drafts(&mut self.rows);
         for live in &mut self.live {
             live.hold(&self.rows);
         }
@@ -354,7 +354,7 @@ impl Worker {
     fn let_end(&mut self) {
         let backend = &mut *self.backend;
         for live in self.live.extract_if(.., |live| live.ended()) {
-            self.costs.learn(live.stats());
+            self.costs.record_sequence(live.stats().path_drafts().as_ref());
             live.finish(backend, &mut self.prefixes);
         }
     }

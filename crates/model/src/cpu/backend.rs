@@ -6,12 +6,12 @@ use selfspec_kernels::{Compute, Isa, KvPages, KvType, PAGE_POSITIONS};
 
 use crate::backend::{Backend, BackendError, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
 use crate::error::ModelError;
-use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
 use crate::forward::pass::{Pass, Scratch};
 use crate::kv::pages::PageTable;
 use crate::kv::sequence::Sequence;
-use crate::model::Model;
+use crate::panels::draft_heads::DraftHeads;
+use crate::panels::model::CpuModel;
 use crate::profile::Profiler;
 use crate::rope::Rope;
 
@@ -32,7 +32,7 @@ pub struct CpuOptions {
 
 /// A model run on the CPU.
 pub struct CpuBackend {
-    model: Arc<Model>,
+    model: Arc<CpuModel>,
     heads: DraftHeads,
     exit_info: Option<ExitHeadInfo>,
     compute: Compute,
@@ -53,7 +53,7 @@ impl CpuBackend {
     ///
     /// # Errors
     /// [`ModelError::Cache`] if a cache of that many positions cannot be had.
-    pub fn new(model: Arc<Model>, options: &CpuOptions) -> Result<Self, ModelError> {
+    pub fn new(model: Arc<CpuModel>, options: &CpuOptions) -> Result<Self, ModelError> {
         CpuBackend::with_heads(model, DraftHeads::default(), options)
     }
 
@@ -61,7 +61,7 @@ impl CpuBackend {
     ///
     /// # Errors
     /// As [`CpuBackend::new`].
-    pub fn with_heads(model: Arc<Model>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
+    pub fn with_heads(model: Arc<CpuModel>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
         let c = model.config();
         let pages = options.kv_positions.div_ceil(PAGE_POSITIONS).max(1);
         if u32::try_from(pages).is_err() {
@@ -77,8 +77,8 @@ impl CpuBackend {
             pages: PageTable::new(pages),
             sequences: Vec::new(),
             unused: Vec::new(),
-            rope: model.rope.clone(),
-            local_rope: model.local_rope.clone(),
+            rope: model.spec().rope().clone(),
+            local_rope: model.spec().local_rope().cloned(),
             scratch: Scratch::default(),
             profiler: Profiler::default(),
             fault: None,
@@ -94,7 +94,7 @@ impl CpuBackend {
     }
 
     /// The model that is run.
-    pub fn model(&self) -> &Arc<Model> {
+    pub fn model(&self) -> &Arc<CpuModel> {
         &self.model
     }
 
@@ -175,7 +175,7 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn n_layers(&self) -> usize {
-        self.model.config.n_layers
+        self.model.config().n_layers
     }
 
     fn vocab(&self) -> usize {

@@ -5,12 +5,12 @@
 //! layer attends to K and V of its own, which lie in the cache after those of the model's layers. Rows of the full plan write them
 //! from exact states as they pass, so that every committed position has them whatever was drafted, or was not.
 
-use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
+use selfspec_kernels::{InputForms, MatrixProduct, rms_norm};
 
 use crate::backend::{Enter, Readout, Row};
-use crate::exit::head::{ExitHead, Fuse};
 use crate::forward::pass::{Pass, grow, live};
 use crate::kv::sequence::Sequence;
+use crate::panels::exit_head::ExitHead;
 use crate::profile::Part;
 
 /// What a row does for the exit head.
@@ -34,7 +34,7 @@ impl Pass<'_> {
     /// Takes the taps of rows that enter from a kept state, as far as the drafting row had come.
     pub(crate) fn enter_taps(&mut self, rows: &[Row]) {
         let Some(head) = &self.heads.exit else { return };
-        let width = head.taps().count() * self.model.config.dim;
+        let width = head.taps().count() * self.model.config().dim;
         let s = &mut *self.scratch;
         grow(&mut s.taps, rows.len() * width);
         for (row, taps) in rows.iter().zip(s.taps.chunks_exact_mut(width)).filter(|(row, _)| row.enter == Enter::Kept) {
@@ -47,7 +47,7 @@ impl Pass<'_> {
     /// Takes the taps that are reached after `layers` layers.
     pub(crate) fn reach_taps(&mut self, rows: &[Row], layers: usize) {
         let Some(head) = &self.heads.exit else { return };
-        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
         for (tap, _) in head.taps().enumerate().filter(|(_, l)| *l == layers) {
             for i in (0..rows.len()).filter(|i| s.first_layer[*i] <= layers) {
                 s.taps[(i * n + tap) * dim..][..dim].copy_from_slice(&s.hidden[i * dim..][..dim]);
@@ -67,7 +67,7 @@ impl Pass<'_> {
             self.set_positions(rows);
             self.head_input(&head, rows, wanted);
             std::mem::swap(&mut self.scratch.hidden, &mut self.scratch.head_hidden);
-            let l = self.model.config.n_layers;
+            let l = self.model.config().n_layers;
             match wanted {
                 Work::KeyValue => self.query_key_value(&head.layer, l, rows, false),
                 Work::Draft => self.layer(&head.layer, l, rows),
@@ -81,7 +81,7 @@ impl Pass<'_> {
 
     /// Fills the head's residual stream of the active rows.
     fn head_input(&mut self, head: &ExitHead, rows: &[Row], wanted: Work) {
-        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
         grow(&mut s.head_hidden, rows.len() * dim);
         let Some(fuse) = &head.fuse else {
             for i in &s.active {
@@ -103,7 +103,7 @@ impl Pass<'_> {
                 let (row, taps) = (&rows[*i], &s.taps);
                 let (exit, features) = fused.split_at_mut(dim);
                 exit.copy_from_slice(&taps[i * n * dim..][..dim]);
-                rms_norm(exit, &fuse.exit_norm, self.model.config.norm_eps);
+                rms_norm(exit, &fuse.exit_norm, self.model.config().norm_eps);
                 let before = rows[..*i].last().filter(|b| wanted == Work::KeyValue && b.seq == row.seq);
                 let before = before.filter(|b| b.pos + 1 == row.pos && b.plan.is_full());
                 let found = match (guess(self.sequences, row, wanted), before) {
@@ -119,13 +119,13 @@ impl Pass<'_> {
                 features.copy_from_slice(found);
                 for (j, feature) in features.chunks_exact_mut(dim).enumerate() {
                     let norm = if guessed { &fuse.guess_norm } else { &fuse.features[j].1 };
-                    rms_norm(feature, norm, self.model.config.norm_eps);
+                    rms_norm(feature, norm, self.model.config().norm_eps);
                 }
             }
             let m = chosen.len();
-            self.compute.load(&s.fused[..m * width], width, Inputs::of(&[weight]), &mut s.input);
+            self.compute.load(&s.fused[..m * width], width, InputForms::of(&[weight]), &mut s.input);
             grow(&mut s.out, m * dim);
-            self.compute.matmul(&s.input, &mut [MatmulJob { w: weight, out: &mut s.out[..m * dim] }]);
+            self.compute.matmul(&s.input, &mut [MatrixProduct { weights: weight, out: &mut s.out[..m * dim] }]);
             for (i, out) in chosen.iter().zip(s.out.chunks_exact(dim)) {
                 s.head_hidden[i * dim..][..dim].copy_from_slice(out);
             }
@@ -136,7 +136,7 @@ impl Pass<'_> {
     /// Keeps what the next positions read.
     fn keep_features(&mut self, rows: &[Row], wanted: Work) {
         let Some(head) = &self.heads.exit else { return };
-        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
         for i in &s.active {
             let row = &rows[*i];
             let Some(sequence) = self.sequences[row.seq.0 as usize].as_mut() else { continue };
@@ -152,11 +152,4 @@ impl Pass<'_> {
 fn guess<'a>(sequences: &'a [Option<Sequence>], row: &Row, wanted: Work) -> Option<&'a [f32]> {
     let pos = row.pos.checked_sub(1).filter(|_| wanted == Work::Draft)?;
     live(sequences, row).guesses.at(pos)
-}
-
-impl Fuse {
-    /// Bytes of its weights.
-    pub(crate) fn bytes(&self) -> usize {
-        self.weight.size_bytes() + self.guess_weight.size_bytes()
-    }
 }

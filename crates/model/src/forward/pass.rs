@@ -1,12 +1,14 @@
 //! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that are active there.
 
-use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
+use selfspec_kernels::{AttentionRow, Compute, InputForms, KvPages, MatrixProduct, PAGE_POSITIONS};
 
+use crate::arch::tensor::LayerTensor as T;
 use crate::backend::{Enter, Readout, Row, StepOutput};
-use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
 use crate::kv::sequence::Sequence;
-use crate::model::{FeedForward, Layer, Model};
+use crate::panels::draft_heads::DraftHeads;
+use crate::panels::layer::Layer;
+use crate::panels::model::CpuModel;
 use crate::profile::{Part, Profiler};
 use crate::rope::Rope;
 
@@ -32,7 +34,7 @@ pub(crate) struct Scratch {
 
 /// What a pass runs on, borrowed from the backend for one step.
 pub(crate) struct Pass<'a> {
-    pub(crate) model: &'a Model,
+    pub(crate) model: &'a CpuModel,
     pub(crate) heads: &'a DraftHeads,
     pub(crate) compute: &'a Compute,
     pub(crate) kv: &'a mut KvPages,
@@ -47,7 +49,7 @@ pub(crate) struct Pass<'a> {
 impl Pass<'_> {
     /// Runs `rows`, which have been checked: their sequences are live, their pages taken, `scratch.first_layer` set.
     pub(crate) fn run(&mut self, rows: &[Row], out: &mut StepOutput) {
-        let (n_layers, dim) = (self.model.config.n_layers, self.model.config.dim);
+        let (n_layers, dim) = (self.model.config().n_layers, self.model.config().dim);
         let mut layer_rows = 0;
         self.profiler.begin();
         self.enter(rows);
@@ -66,7 +68,7 @@ impl Pass<'_> {
             }
             layer_rows += scratch.active.len() as u64;
             self.set_positions(rows);
-            self.layer(&self.model.layers[l], l, rows);
+            self.layer(self.model.layer(l), l, rows);
         }
         self.reach_taps(rows, n_layers);
         self.keep(rows, n_layers);
@@ -94,13 +96,13 @@ impl Pass<'_> {
 
     /// Fills the residual stream: embeddings, or hidden states kept by earlier rows.
     fn enter(&mut self, rows: &[Row]) {
-        let config = &self.model.config;
+        let config = self.model.config();
         let hidden = &mut self.scratch.hidden;
         grow(hidden, rows.len() * config.dim);
         for (row, hidden) in rows.iter().zip(hidden.chunks_exact_mut(config.dim)) {
             match row.enter {
                 Enter::Token => {
-                    self.model.embedding.row(row.token as usize, hidden);
+                    self.model.embedding().row(row.token as usize, hidden);
                     if config.embedding_scale != 1.0 {
                         hidden.iter_mut().for_each(|h| *h *= config.embedding_scale);
                     }
@@ -116,7 +118,7 @@ impl Pass<'_> {
 
     /// Keeps the hidden states of the rows whose exact prefix ends before layer `l`.
     fn keep(&mut self, rows: &[Row], l: usize) {
-        let dim = self.model.config.dim;
+        let dim = self.model.config().dim;
         for (i, row) in rows.iter().enumerate().filter(|(_, r)| r.keep && r.plan.exact_prefix() == l) {
             let Some(sequence) = self.sequences[row.seq.0 as usize].as_mut() else { continue };
             let Some(kept) = sequence.kept(row.pos) else { continue };
@@ -134,59 +136,69 @@ impl Pass<'_> {
     pub(crate) fn layer(&mut self, weights: &Layer, l: usize, rows: &[Row]) {
         self.query_key_value(weights, l, rows, true);
         self.attend(weights, l, rows);
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let (eps, m) = (c.norm_eps, s.active.len());
 
         // Attention's output, added to the residual stream.
         let q_dim = c.heads * c.head_dim;
-        let output = &weights.attention_output;
-        self.compute.load(&s.attended[..m * q_dim], q_dim, Inputs::of(&[output]), &mut s.input);
+        let output = weights.matrix(T::AttentionOutput);
+        self.compute.load(&s.attended[..m * q_dim], q_dim, InputForms::of(&[output]), &mut s.input);
         grow(&mut s.out, m * c.dim);
-        self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
-        let post_norm = weights.post_attention_norm.as_deref().map(|w| (w, eps));
+        self.compute.matmul(&s.input, &mut [MatrixProduct { weights: output, out: &mut s.out[..m * c.dim] }]);
+        let post_norm = weights.vector(T::PostAttentionNorm).map(|w| (w, eps));
         self.profiler.lap(Part::AttentionOutput);
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
         self.profiler.lap(Part::Add);
-        if let Some(ffn) = &weights.ffn {
-            self.feed_forward(ffn);
+        if weights.has_feed_forward() {
+            self.feed_forward(weights);
         }
     }
 
     /// The gated feed-forward part of a layer, over the rows in `scratch.active`.
-    fn feed_forward(&mut self, weights: &FeedForward) {
-        let c = &self.model.config;
+    fn feed_forward(&mut self, weights: &Layer) {
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let (eps, m) = (c.norm_eps, s.active.len());
-        let inputs = Inputs::of(&[&weights.gate, &weights.up]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.norm, eps, inputs, &mut s.input);
+        let [gate, up, down] = [T::Gate, T::Up, T::Down].map(|tensor| weights.matrix(tensor));
+        let inputs = InputForms::of(&[gate, up]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, weights.norm(T::FeedForwardNorm), eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
-        let inputs = Inputs::of(&[&weights.down]);
-        self.compute.gated(c.gate, &s.input, &weights.gate, &weights.up, inputs, &mut s.gated);
+        let inputs = InputForms::of(&[down]);
+        self.compute.gated(c.gate, &s.input, gate, up, inputs, &mut s.gated);
         self.profiler.lap(Part::Gate);
-        self.compute.matmul(&s.gated, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.gated, &mut [MatrixProduct { weights: down, out: &mut s.out[..m * c.dim] }]);
         self.profiler.lap(Part::Down);
-        let post_norm = weights.post_norm.as_deref().map(|w| (w, eps));
+        let post_norm = weights.vector(T::PostFeedForwardNorm).map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
         self.profiler.lap(Part::Add);
     }
 
     /// Projects the active rows to q (where it is wanted), k and v, rotates q and k, and writes k and v into layer `l` of the cache.
     pub(crate) fn query_key_value(&mut self, weights: &Layer, l: usize, rows: &[Row], with_query: bool) {
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let m = s.active.len();
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let inputs = Inputs::of(&[&weights.query, &weights.key, &weights.value]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, inputs, &mut s.input);
+        let [query, key, value] = [T::Query, T::Key, T::Value].map(|tensor| weights.matrix(tensor));
+        let inputs = InputForms::of(&[query, key, value]);
+        self.compute.norm(
+            &s.hidden,
+            c.dim,
+            &s.active,
+            weights.norm(T::AttentionNorm),
+            c.norm_eps,
+            inputs,
+            &mut s.input,
+        );
         self.profiler.lap(Part::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
         grow(&mut s.value, m * kv_dim);
         let mut jobs = [
-            MatmulJob { w: &weights.key, out: &mut s.key[..m * kv_dim] },
-            MatmulJob { w: &weights.value, out: &mut s.value[..m * kv_dim] },
-            MatmulJob { w: &weights.query, out: &mut s.query[..m * q_dim] },
+            MatrixProduct { weights: key, out: &mut s.key[..m * kv_dim] },
+            MatrixProduct { weights: value, out: &mut s.value[..m * kv_dim] },
+            MatrixProduct { weights: query, out: &mut s.query[..m * q_dim] },
         ];
         self.compute.matmul(&s.input, &mut jobs[..if with_query { 3 } else { 2 }]);
         self.profiler.lap(Part::QueryKeyValue);
@@ -194,15 +206,15 @@ impl Pass<'_> {
             Some(local) if weights.window.is_some() => local.rows(),
             _ => self.rope.rows(),
         };
-        let heads = |x: &mut [f32], heads, bias: &Option<Vec<f32>>, norm: &Option<Vec<f32>>| {
-            let norm = norm.as_deref().map(|w| (w, c.norm_eps));
-            self.compute.heads(x, heads, c.head_dim, bias.as_deref(), norm, &rope);
+        let heads = |x: &mut [f32], heads, bias: T, norm: T| {
+            let norm = weights.vector(norm).map(|w| (w, c.norm_eps));
+            self.compute.heads(x, heads, c.head_dim, weights.vector(bias), norm, &rope);
         };
         if with_query {
-            heads(&mut s.query[..m * q_dim], c.heads, &weights.query_bias, &weights.query_norm);
+            heads(&mut s.query[..m * q_dim], c.heads, T::QueryBias, T::QueryNorm);
         }
-        heads(&mut s.key[..m * kv_dim], c.kv_heads, &weights.key_bias, &weights.key_norm);
-        if let Some(bias) = &weights.value_bias {
+        heads(&mut s.key[..m * kv_dim], c.kv_heads, T::KeyBias, T::KeyNorm);
+        if let Some(bias) = weights.vector(T::ValueBias) {
             for value in s.value[..m * kv_dim].chunks_exact_mut(kv_dim) {
                 value.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
             }
@@ -218,7 +230,7 @@ impl Pass<'_> {
 
     /// Attention of the active rows over the cache, their own positions included.
     fn attend(&mut self, weights: &Layer, l: usize, rows: &[Row]) {
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let q_len = s.active.len() * c.heads * c.head_dim;
         grow(&mut s.attended, q_len);
@@ -232,20 +244,20 @@ impl Pass<'_> {
             }
         }));
         let (query, attended) = (&s.query[..q_len], &mut s.attended[..q_len]);
-        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, None, attended);
+        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, attended);
         s.attention_rows = recycled(attention_rows);
         self.profiler.lap(Part::Attention);
     }
 
     /// Norm and head of the rows that want logits, each by its readout.
     fn leave(&mut self, rows: &[Row], out: &mut StepOutput) {
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let weights = |readout: Readout| match readout {
             Readout::Nothing => None,
-            Readout::Head => Some((self.model.head(), &self.model.output_norm)),
-            Readout::DraftVocab => self.heads.vocab.as_deref().map(|v| (&v.head, &self.model.output_norm)),
-            Readout::ExitHead => self.heads.exit.as_deref().map(|e| (&e.vocab.head, &e.output_norm)),
+            Readout::Head => Some((self.model.head(), self.model.output_norm())),
+            Readout::DraftVocab => self.heads.vocab.as_deref().map(|v| (&v.head, self.model.output_norm())),
+            Readout::ExitHead => self.heads.exit.as_deref().map(|e| (&e.vocab.head, e.output_norm())),
         };
         let lens = rows.iter().filter_map(|row| weights(row.readout).map(|(head, _)| (row.readout, head.n())));
         let mut rest = out.prepare(lens);
@@ -259,16 +271,16 @@ impl Pass<'_> {
             let (logits, others) = rest.split_at_mut(s.active.len() * head.n());
             rest = others;
             let hidden = if readout == Readout::ExitHead { &s.head_hidden } else { &s.hidden };
-            self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, Inputs::of(&[head]), &mut s.input);
+            self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, InputForms::of(&[head]), &mut s.input);
             self.profiler.lap(Part::Norm);
-            self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: &mut logits[..] }]);
+            self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out: &mut logits[..] }]);
             self.profiler.lap(Part::Head);
             if self.fault == Some(Fault::ExitNorm) {
                 let drafts =
                     s.active.iter().zip(logits.chunks_exact_mut(head.n())).filter(|(i, _)| !rows[**i].plan.is_full());
                 for (i, out) in drafts {
-                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, Inputs::of(&[head]), &mut s.input);
-                    self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out }]);
+                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, InputForms::of(&[head]), &mut s.input);
+                    self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out }]);
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use selfspec_engine::{EngineCounters, FinishReason, Histogram, StepKind};
-use selfspec_speculate::Reason;
+use selfspec_speculate::RoundReason;
 
 use crate::observe::arm::DecodingArm;
 use crate::observe::exposition::MetricFamily;
@@ -240,7 +240,7 @@ fn speculation(engine: &EngineCounters) -> [MetricFamily; 5] {
         .each(engine.accepted.iter().enumerate().map(|(place, n)| (place, *n as f64))),
         MetricFamily::counter("spec_decode_bypass_total", "Rounds without a draft, by reason.")
             .by(&["reason"])
-            .each(Reason::NAMES.iter().zip(engine.bypassed).map(|(reason, n)| (reason, n as f64))),
+            .each(RoundReason::LABELS.iter().zip(engine.bypassed).map(|(reason, n)| (reason, n as f64))),
     ]
 }
 

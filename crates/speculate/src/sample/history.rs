@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use selfspec_model::TokenId;
 
-use crate::params::SamplingParams;
+use crate::sample::params::SamplingParams;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct TokenCount {
     in_prompt: bool,
     in_output: u32,
 }
@@ -18,18 +18,18 @@ struct Count {
 /// a refused one never. So drafts are counted when they are made, all taken back before the judgement, and counted again
 /// one by one as they are committed.
 #[derive(Debug)]
-pub struct History {
-    counts: Option<HashMap<TokenId, Count>>, // None where no penalty asks for it
+pub struct PenaltyHistory {
+    counts: Option<HashMap<TokenId, TokenCount>>, // None where no penalty asks for it
     drafts: Vec<TokenId>,
 }
 
-impl History {
+impl PenaltyHistory {
     /// The history of a prompt. Without penalties in `params` nothing is counted.
     pub fn new(params: &SamplingParams, prompt: &[TokenId]) -> Self {
         let counts = params
             .has_penalties()
-            .then(|| prompt.iter().map(|token| (*token, Count { in_prompt: true, in_output: 0 })).collect());
-        History { counts, drafts: Vec::new() }
+            .then(|| prompt.iter().map(|token| (*token, TokenCount { in_prompt: true, in_output: 0 })).collect());
+        PenaltyHistory { counts, drafts: Vec::new() }
     }
 
     /// Counts a committed token.
@@ -39,7 +39,7 @@ impl History {
         }
     }
 
-    /// Counts a draft, until [`History::drop_drafts`].
+    /// Counts a draft, until [`PenaltyHistory::drop_drafts`].
     pub fn draft(&mut self, token: TokenId) {
         if self.counts.is_some() {
             self.drafts.push(token);
@@ -56,7 +56,7 @@ impl History {
         }
     }
 
-    /// Whether [`History::penalize`] would change anything.
+    /// Whether [`PenaltyHistory::penalize`] would change anything.
     pub(crate) fn penalizes(&self) -> bool {
         self.counts.is_some()
     }
@@ -89,7 +89,7 @@ mod tests {
             frequency_penalty: 0.25,
             ..SamplingParams::default()
         };
-        let mut history = History::new(&params, &[0]);
+        let mut history = PenaltyHistory::new(&params, &[0]);
         history.draft(1);
         history.draft(1);
         history.draft(2);

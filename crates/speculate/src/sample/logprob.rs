@@ -2,8 +2,8 @@
 
 use selfspec_model::TokenId;
 
-use crate::sample::softmax::{Peak, log_sum_exp};
-use crate::sample::truncation::{Candidate, top_k};
+use crate::sample::softmax::{PeakLogit, log_sum_exp};
+use crate::sample::truncation::{TokenCandidate, top_k};
 
 /// Log-probability of a committed token, and the best alternatives.
 ///
@@ -20,10 +20,10 @@ pub struct TokenLogprob {
 /// The log-probability of `token` in a row that has been sampled from, with the `n` best.
 pub(crate) fn of(row: &[f32], token: TokenId, n: usize) -> TokenLogprob {
     // A row that was judged has a finite peak.
-    let peak = Peak::of(row).map_or(0.0, |p| p.logit);
+    let peak = PeakLogit::of(row).map_or(0.0, |p| p.logit);
     let total = log_sum_exp(row, peak);
     let logprob = |logit: f32| (f64::from(logit) - total) as f32;
-    let mut best: Vec<Candidate> = Vec::new();
+    let mut best: Vec<TokenCandidate> = Vec::new();
     if n > 0 {
         top_k(row, n, &mut best);
         best.sort_unstable_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));

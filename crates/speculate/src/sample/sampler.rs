@@ -14,14 +14,14 @@
 
 use selfspec_model::TokenId;
 
-use crate::error::LogitsFault;
-use crate::params::SamplingParams;
+use crate::error::LogitsError;
+use crate::sample::constraint::TokenMask;
 use crate::sample::distribution::Distribution;
-use crate::sample::history::History;
-use crate::sample::mask::Mask;
-use crate::sample::noise::{Key, Place, Purpose};
-use crate::sample::softmax::{Peak, sum_exp};
-use crate::sample::truncation::Truncation;
+use crate::sample::history::PenaltyHistory;
+use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
+use crate::sample::params::SamplingParams;
+use crate::sample::softmax::{PeakLogit, sum_exp};
+use crate::sample::truncation::TokenTruncation;
 
 /// A proposed token.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub struct LogitsRow<'a> {
     /// Their tokens, ascending; `None`: all tokens, by id.
     pub tokens: Option<&'a [TokenId]>,
     /// The tokens that may be chosen; `None`: any.
-    pub mask: Option<&'a Mask>,
+    pub mask: Option<&'a TokenMask>,
 }
 
 impl<'a> LogitsRow<'a> {
@@ -67,7 +67,7 @@ impl<'a> LogitsRow<'a> {
 
 /// What a row of the target's logits says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct VerifiedToken {
     /// The token that stands at the row's place: the draft, or what replaces it.
     pub token: TokenId,
     /// Whether it is the draft, accepted.
@@ -75,7 +75,7 @@ pub struct Verdict {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Rule {
+enum SamplingRule {
     Greedy,
     Coupled { seed: u64 },
     Rejection { entropy: u64 },
@@ -85,9 +85,9 @@ enum Rule {
 #[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
-    rule: Rule,
+    rule: SamplingRule,
     scale: f32, // 1 / temperature
-    truncation: Truncation,
+    truncation: TokenTruncation,
     edited: Vec<f32>, // a row after bias and penalties
     p: Distribution,
     residual: Vec<f64>,
@@ -98,14 +98,14 @@ impl Sampler {
     /// A sampler for valid `params`; `entropy` is the base of unseeded draws.
     pub fn new(params: &SamplingParams, entropy: u64) -> Self {
         let rule = match params.seed {
-            _ if params.is_greedy() => Rule::Greedy,
-            Some(seed) => Rule::Coupled { seed },
-            None => Rule::Rejection { entropy },
+            _ if params.is_greedy() => SamplingRule::Greedy,
+            Some(seed) => SamplingRule::Coupled { seed },
+            None => SamplingRule::Rejection { entropy },
         };
         Sampler {
             rule,
             scale: if params.is_greedy() { 1.0 } else { 1.0 / params.temperature },
-            truncation: Truncation::new(params),
+            truncation: TokenTruncation::new(params),
             params: params.clone(),
             edited: Vec::new(),
             p: Distribution::default(),
@@ -116,11 +116,17 @@ impl Sampler {
 
     /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
     /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
-    pub fn draft(&mut self, row: LogitsRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
+    pub fn draft(
+        &mut self,
+        row: LogitsRow<'_>,
+        history: &PenaltyHistory,
+        at: RoundPosition,
+        min_confidence: f32,
+    ) -> Option<Draft> {
         let tokens = row.tokens;
         let token = |i| row.token(i);
         let row = edit(&self.params, row, history, &mut self.edited);
-        let peak = Peak::of(row).ok()?;
+        let peak = PeakLogit::of(row).ok()?;
         let mut confidence = 0.0;
         if min_confidence > 0.0 {
             confidence = (1.0 / sum_exp(row, peak.logit, self.scale)) as f32;
@@ -129,12 +135,14 @@ impl Sampler {
             }
         }
         let draft = match self.rule {
-            Rule::Greedy => Draft::point(token(peak.token)),
-            Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, tokens, peak, self.scale, seed, at)),
-            Rule::Rejection { entropy } => {
+            SamplingRule::Greedy => Draft::point(token(peak.token)),
+            SamplingRule::Coupled { seed } => {
+                Draft::point(gumbel_argmax(&mut self.truncation, row, tokens, peak, self.scale, seed, at))
+            }
+            SamplingRule::Rejection { entropy } => {
                 let mut q = self.spare.pop().unwrap_or_default();
                 distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
-                let token = q.draw(Key::new(entropy, Purpose::Draft, at).uniform());
+                let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
                 Draft { q: Some(q), ..Draft::point(token) }
             }
         };
@@ -143,52 +151,54 @@ impl Sampler {
 
     /// Whether the most probable token is always taken.
     pub(crate) fn is_greedy(&self) -> bool {
-        matches!(self.rule, Rule::Greedy)
+        matches!(self.rule, SamplingRule::Greedy)
     }
 
-    /// Judges the draft for a place by the target's logits, those of all tokens, or chooses a token where there is no draft.
+    /// Verifies the draft for a position by the target's logits, or chooses a token where there is no draft.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.
-    pub fn judge(
+    pub fn verify(
         &mut self,
         row: LogitsRow<'_>,
-        history: &History,
-        at: Place,
+        history: &PenaltyHistory,
+        at: RoundPosition,
         draft: Option<&Draft>,
-    ) -> Result<Verdict, LogitsFault> {
+    ) -> Result<VerifiedToken, LogitsError> {
         let row = edit(&self.params, row, history, &mut self.edited);
-        let peak = Peak::of(row)?;
+        let peak = PeakLogit::of(row)?;
         let guess = draft.map(|d| d.token);
         let entropy = match self.rule {
-            Rule::Greedy => return Ok(Verdict { token: peak.token, accepted: guess == Some(peak.token) }),
-            Rule::Coupled { seed } => {
-                let token = race(&mut self.truncation, row, None, peak, self.scale, seed, at);
-                return Ok(Verdict { token, accepted: guess == Some(token) });
+            SamplingRule::Greedy => {
+                return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
             }
-            Rule::Rejection { entropy } => entropy,
+            SamplingRule::Coupled { seed } => {
+                let token = gumbel_argmax(&mut self.truncation, row, None, peak, self.scale, seed, at);
+                return Ok(VerifiedToken { token, accepted: guess == Some(token) });
+            }
+            SamplingRule::Rejection { entropy } => entropy,
         };
-        let uniform = |purpose| Key::new(entropy, purpose, at).uniform();
+        let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
         let p = &mut self.p;
         distribute(&mut self.truncation, row, None, peak, self.scale, p);
         let Some(draft) = draft else {
-            return Ok(Verdict { token: p.draw(uniform(Purpose::Target)), accepted: false });
+            return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
         };
         let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
-        if uniform(Purpose::Accept) * q < p.probability(draft.token) {
-            return Ok(Verdict { token: draft.token, accepted: true });
+        if uniform(NoisePurpose::Accept) * q < p.probability(draft.token) {
+            return Ok(VerifiedToken { token: draft.token, accepted: true });
         }
-        let u = uniform(Purpose::Residual);
+        let u = uniform(NoisePurpose::Residual);
         let residual = p.draw_residual(draft.q.as_ref(), draft.token, u, &mut self.residual);
-        Ok(Verdict { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
+        Ok(VerifiedToken { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
     }
 
     /// Starts over with another seed or entropy, whichever the rule uses.
-    pub(crate) fn reseed(&mut self, base: u64) {
+    pub fn reseed(&mut self, base: u64) {
         match &mut self.rule {
-            Rule::Greedy => {}
-            Rule::Coupled { seed } => *seed = base,
-            Rule::Rejection { entropy } => *entropy = base,
+            SamplingRule::Greedy => {}
+            SamplingRule::Coupled { seed } => *seed = base,
+            SamplingRule::Rejection { entropy } => *entropy = base,
         }
     }
 
@@ -199,7 +209,12 @@ impl Sampler {
 }
 
 /// The row after mask, bias and penalties: the logits themselves where there are none.
-fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &History, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+fn edit<'a>(
+    params: &SamplingParams,
+    row: LogitsRow<'a>,
+    history: &PenaltyHistory,
+    scratch: &'a mut Vec<f32>,
+) -> &'a [f32] {
     let LogitsRow { logits, tokens, mask } = row;
     if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
         return logits;
@@ -223,30 +238,30 @@ fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &History, scra
 }
 
 /// The coupled choice, a token. `peak` is named by its place in the row.
-fn race(
-    truncation: &mut Truncation,
+fn gumbel_argmax(
+    truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,
-    peak: Peak,
+    peak: PeakLogit,
     scale: f32,
     seed: u64,
-    at: Place,
+    at: RoundPosition,
 ) -> TokenId {
-    let key = Key::coupled(seed, at.pos);
+    let key = NoiseKey::coupled(seed, at.pos);
     if truncation.is_off(row.len()) {
-        return key.race_all(peak, row, tokens, scale);
+        return key.gumbel_argmax_row(peak, row, tokens, scale);
     }
     let kept = truncation.select(row, tokens, peak, scale);
     let first = tokens.map_or(peak.token, |tokens| tokens[peak.token as usize]);
-    key.race((first, 0.0), kept.iter().map(|c| (c.token, c.score)))
+    key.gumbel_argmax((first, 0.0), kept.iter().map(|c| (c.token, c.score)))
 }
 
 /// The distribution after all transforms.
 fn distribute(
-    truncation: &mut Truncation,
+    truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,
-    peak: Peak,
+    peak: PeakLogit,
     scale: f32,
     out: &mut Distribution,
 ) {

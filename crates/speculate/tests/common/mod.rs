@@ -3,8 +3,8 @@
 
 use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_speculate::{
-    Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
-    SpecStats, SpeculationParams, Target, TokenLogprob, drafts_first,
+    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceError,
+    SequenceParams, SpecStats, SpeculationParams, Target, TokenLogprob, keep_cheap_drafts,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
@@ -16,11 +16,11 @@ pub struct Output {
     pub finish: Option<FinishReason>,
     pub drafted: Vec<bool>,
     pub stats: SpecStats,
-    pub error: Option<SpecError>,
+    pub error: Option<SequenceError>,
 }
 
 /// Tokens, log-probabilities, end and error.
-pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SpecError>);
+pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SequenceError>);
 
 impl Output {
     /// What must not depend on speculation.
@@ -84,13 +84,13 @@ impl Runner {
             l.sequence.rows(chunk, &self.costs, again);
             assert_eq!(format!("{:?}", &self.rows[from..]), format!("{again:?}"), "asking again gives the same rows");
         }
-        drafts_first(&mut self.rows);
+        keep_cheap_drafts(&mut self.rows);
         for l in live.iter_mut() {
             l.first = wanted;
             let seq = l.sequence.seq();
             let mut rows = self.rows.iter().filter(|r| r.seq == seq).peekable();
             if rows.peek().is_none() {
-                l.sequence.wait();
+                l.sequence.skip_step();
             }
             wanted += rows.filter(|r| r.readout != Readout::Nothing).count();
         }
@@ -112,7 +112,7 @@ impl Runner {
             if let Err(error) = l.sequence.absorb(&mut self.target, &self.out, l.first, &mut committed) {
                 l.output.error.get_or_insert(error);
             }
-            for Committed { token, source, logprob } in committed {
+            for CommittedToken { token, source, logprob } in committed {
                 l.output.tokens.push(token);
                 l.output.drafted.push(source.is_draft());
                 l.output.logprobs.push(logprob);

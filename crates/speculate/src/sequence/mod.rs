@@ -1,0 +1,5 @@
+//! One sequence, from its prompt to its end: what it is, its limits, its rounds.
+
+pub(crate) mod limits;
+pub(crate) mod rounds;
+pub(crate) mod state;
