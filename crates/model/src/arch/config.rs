@@ -1,8 +1,9 @@
-//! An architecture as data: everything by which the supported models differ in the one forward pass.
+//! An architecture as data: everything by which the supported models differ in the one forward
+//! pass.
 //!
 //! Every value is checked here or by the readers, so that the forward pass can rely on it.
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 
 use super::checks::MAX_SIZE;
 use super::family::Architecture;
@@ -66,8 +67,8 @@ pub struct ArchConfig {
     pub context: usize,
     /// Epsilon of the RMS norms.
     pub norm_eps: f32,
-    /// Added to every norm weight (1 in Gemma's own checkpoints; 0 in GGUF files, which have it added
-    /// already).
+    /// Added to every norm weight (1 in Gemma's own checkpoints; 0 in GGUF files, which have it
+    /// added already).
     pub norm_offset: f32,
     /// Base of the rotary frequencies.
     pub rope_base: f32,
@@ -93,7 +94,7 @@ pub struct ArchConfig {
     /// Factor on the attention scores.
     pub attention_scale: f32,
     /// Activation of the gated feed-forward part.
-    pub gate: GateAct,
+    pub gate: GateActivation,
 }
 
 impl ArchConfig {

@@ -1,4 +1,4 @@
-//! Which tokens came before, for the penalties.
+//! The token counts behind the penalties.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ struct TokenCount {
     in_output: u32,
 }
 
-/// The tokens of a sequence with, at its end, the drafts of the round under way.
+/// The tokens of a sequence, followed by the drafts of the round under way.
 ///
-/// Row i of a verification must see drafts 1 to i, as plain decoding would have committed them; an accepted draft must be counted once,
-/// a refused one never. So drafts are counted when they are made, all taken back before the judgement, and counted again
-/// one by one as they are committed.
+/// Row i of a verification must see drafts 1 to i, as plain decoding would have committed them. An
+/// accepted draft counts once, a rejected one never. So drafts are counted when they are made, all
+/// taken back before the verification, and counted again one by one as they are committed.
 #[derive(Debug)]
 pub struct PenaltyHistory {
-    counts: Option<HashMap<TokenId, TokenCount>>, // None where no penalty asks for it
+    counts: Option<HashMap<TokenId, TokenCount>>, // None without penalties
     drafts: Vec<TokenId>,
 }
 
@@ -61,7 +61,8 @@ impl PenaltyHistory {
         self.counts.is_some()
     }
 
-    /// Applies the repetition penalty, then the frequency and presence penalties, to a row of logits. `place` is where a token's logit is.
+    /// Applies the repetition penalty, then the frequency and presence penalties, to a row of
+    /// logits. `place` maps a token to the index of its logit.
     pub(crate) fn penalize(&self, params: &SamplingParams, place: impl Fn(TokenId) -> Option<usize>, row: &mut [f32]) {
         for (token, count) in self.counts.iter().flatten() {
             let Some(logit) = place(*token).and_then(|i| row.get_mut(i)) else { continue };
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepted_drafts_count_once_and_refused_ones_never() {
+    fn accepted_drafts_count_once_and_rejected_ones_never() {
         let params = SamplingParams {
             repetition_penalty: 2.0,
             presence_penalty: 0.5,

@@ -129,8 +129,8 @@ impl SequenceSampler {
         Ok(verified)
     }
 
-    /// Ends a verified round: the tokens committed in it are part of the output. Reuses the memory of
-    /// its drafts.
+    /// Ends a verified round: the tokens committed in it are part of the output. Reuses the memory
+    /// of its drafts.
     pub fn end_round(&mut self, drafts: &mut Vec<Draft>) {
         if let Some(constraint) = &mut self.constraint {
             constraint.end_round();

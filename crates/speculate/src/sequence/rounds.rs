@@ -1,12 +1,12 @@
 //! The rounds of a sequence: the rows that it wants in each step, and what their logits decide.
 //!
-//! [`Sequence::rows`] asks for rows, [`Sequence::absorb`] takes their logits. The caller owns the model
-//! and the clock.
+//! [`Sequence::rows`] asks for rows, [`Sequence::absorb`] takes their logits. The caller owns the
+//! model and the clock.
 
 use selfspec_model::{Backend, Enter, Readout, Row, StepOutput, TokenId};
 
+use crate::draft::params::MAX_DRAFT;
 use crate::error::SequenceError;
-use crate::params::MAX_DRAFT;
 use crate::policy::choice::RoundResult;
 use crate::policy::cost::model::CostModel;
 use crate::policy::round_reason::RoundReason;
@@ -17,9 +17,9 @@ use crate::sequence::state::{CommittedToken, RowsInStep, Sequence};
 use crate::stats::RoundTrace;
 
 impl Sequence {
-    /// Appends the rows that the sequence wants in the next step, in ascending position: a chunk of the
-    /// prompt of at most `prefill_budget` rows, one draft row, or the rows of a verification. None when
-    /// it is over. A second call without a step between gives the same rows.
+    /// Appends the rows that the sequence wants in the next step, in ascending position: a chunk of
+    /// the prompt of at most `prefill_budget` rows, one draft row, or the rows of a verification.
+    /// None when it is over. A second call without a step between gives the same rows.
     pub fn rows(&mut self, prefill_budget: usize, costs: &CostModel, out: &mut Vec<Row>) {
         self.in_step = RowsInStep::None;
         if self.finish.is_some() || self.failed {
@@ -59,7 +59,8 @@ impl Sequence {
         }
     }
 
-    /// Takes the sequence out of the present step: it absorbs nothing, and asks for the same rows again.
+    /// Takes the sequence out of the present step: it absorbs nothing, and asks for the same rows
+    /// again.
     pub fn skip_step(&mut self) {
         self.in_step = RowsInStep::None;
     }
@@ -79,7 +80,8 @@ impl Sequence {
 
     /// Chooses a drafter and a draft length, and copies drafts at once where the drafter copies.
     fn begin_round(&mut self, costs: &CostModel) -> Round {
-        // One token of a round always comes from the full model, so that the last one needs no draft.
+        // One token of a round always comes from the full model, so that the last one needs no
+        // draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
         if self.exit_kv && self.policy.exit_head_is_over() {
             self.disable_exit_head();
@@ -107,12 +109,13 @@ impl Sequence {
         round
     }
 
-    /// Takes the logits of the rows of the present step, the first of which is row `first` of `output`;
-    /// commits, rolls back, and appends the committed tokens. Does nothing if it had no rows in the step.
+    /// Takes the logits of the rows of the present step, the first of which is row `first` of
+    /// `output`; commits, rolls back, and appends the committed tokens. Does nothing if it had no
+    /// rows in the step.
     ///
     /// # Errors
-    /// Logits that cannot be sampled from, or a backend that refuses the new length. The sequence is over
-    /// then. Tokens in `committed` stay, as they would without speculation.
+    /// Logits that cannot be sampled from, or a backend that refuses the new length. The sequence
+    /// is over then. Tokens in `committed` stay, as they would without speculation.
     pub fn absorb(
         &mut self,
         backend: &mut dyn Backend,
@@ -218,7 +221,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Counts a finished round, and lets the policy learn from it. `before`: tokens committed before it.
+    /// Counts a finished round, and lets the policy learn from it. `before`: tokens committed
+    /// before it.
     fn record_round(&mut self, round: &Round, before: usize, AcceptedDrafts { accepted, rejected }: AcceptedDrafts) {
         let drafted = round.drafts.len();
         let gained = self.tokens.len() - before;
