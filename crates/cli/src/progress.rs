@@ -80,11 +80,6 @@ impl Steps {
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }
-
-    /// Sets the number of steps done.
-    pub(crate) fn set(&self, done: u64) {
-        self.0.set_position(done);
-    }
 }
 
 impl Drop for Steps {
