@@ -2,8 +2,8 @@
 
 use selfspec_kernels::{PanelMatrix, RopeStyle};
 
-use crate::backend::TokenId;
 use crate::model::Model;
+use crate::row::TokenId;
 
 /// The weights of one layer as floats. Matrices are row by row: (outputs, inputs).
 #[derive(Debug, Clone, PartialEq)]

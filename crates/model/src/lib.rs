@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod plan;
+pub mod row;
 
 mod arch;
 mod cpu;
@@ -15,13 +16,14 @@ mod fault;
 mod forward;
 mod kv;
 mod model;
+mod output;
 mod profile;
 mod rope;
 
 pub use arch::config::{ArchConfig, Architecture, LocalAttention, RopeScaling};
 pub use arch::names::{LayerTensor, Names};
-pub use backend::{Backend, BackendError, Enter, ExitHeadInfo, Readout, Row, SeqId, StepOutput, TokenId};
-pub use cpu::{CpuBackend, CpuOptions};
+pub use backend::{Backend, BackendError};
+pub use cpu::{CpuBackend, CpuExecutor, CpuOptions};
 pub use dense::{DenseLayer, Rotations};
 pub use error::ModelError;
 pub use exit::card::ExitHeadCard;
@@ -29,6 +31,13 @@ pub use exit::draft_heads::DraftHeads;
 pub use exit::head::{ExitHead, ExitHeadError};
 pub use exit::vocab::{DraftVocab, DraftVocabError};
 pub use fault::Fault;
+pub use forward::executor::Executor;
+pub use forward::paged::PagedBackend;
+pub use kv::place::{AuxiliaryWork, FeatureSource, PageCopy};
+pub use kv::shape::DeviceShape;
+pub use kv::step::ValidatedStep;
 pub use model::Model;
+pub use output::StepOutput;
 pub use plan::{LayerPlan, PlanError};
 pub use profile::{Part, PartSeconds, Profiler};
+pub use row::{Enter, ExitHeadInfo, Readout, Row, SeqId, TokenId};

@@ -11,11 +11,11 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use selfspec_kernels::{Format, PanelMatrix, Team};
 
-use crate::backend::ExitHeadInfo;
 use crate::exit::card::ExitHeadCard;
 use crate::exit::vocab::{DraftVocab, DraftVocabError};
 use crate::model::{FeedForward, Layer, Model};
 use crate::plan::LayerPlan;
+use crate::row::ExitHeadInfo;
 
 /// An exit head, packed for the kernels. Shared by every backend that runs its model.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use selfspec_kernels::{PanelMatrix, Team};
 
-use crate::backend::TokenId;
 use crate::model::Model;
+use crate::row::TokenId;
 
 /// Tokens that a draft may propose, and a copy of the head's rows for them.
 #[derive(Debug)]
