@@ -8,6 +8,7 @@ mod documents;
 mod edges;
 mod finding;
 mod modules;
+mod msrv;
 mod names;
 mod rust_source;
 mod sources;
@@ -49,6 +50,7 @@ fn tidy() -> Result<ExitCode> {
     for root in &tree.crate_roots {
         findings.extend(sources::forbids_unsafe(root, tree.owner(&root.path)));
     }
+    findings.extend(msrv::check(&tree::root()?)?);
     findings.extend(documents::root_files(&tree.files));
     findings.extend(documents::architecture(&tree));
     findings.sort();

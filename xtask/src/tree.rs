@@ -51,7 +51,8 @@ pub(crate) struct Tree {
 impl Tree {
     /// Reads the repository that this program was built from.
     pub(crate) fn read() -> Result<Tree> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository's root")?;
+        let root = root()?;
+        let root = root.as_path();
         let files = list(root)?
             .into_iter()
             .filter_map(|path| {
@@ -100,6 +101,12 @@ impl Tree {
     pub(crate) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|f| f.path == path)
     }
+}
+
+/// The repository that this program was built from.
+pub(crate) fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    root.map(Path::to_path_buf).context("xtask lies in the repository's root")
 }
 
 /// Files that are tracked, or untracked and not ignored.

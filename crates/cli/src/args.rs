@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use selfspec_engine::{DraftLen, DraftSetup, EngineOptions, ExitHeadSource, Isa, KvType};
 
 pub(crate) use ab::{AbArgs, RecordFileArg, ReplayArgs, Speed};
-pub(crate) use bench_serve::{BenchServeArgs, Endpoint, ServedSpeculation, TargetArgs};
+pub(crate) use bench_serve::{BenchServeArgs, Endpoint, ServedSpeculation};
 pub(crate) use doctor::{DoctorArgs, DoctorFormat, Plant};
 pub(crate) use held::HeldArgs;
 pub(crate) use serve::ServeArgs;

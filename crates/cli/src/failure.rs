@@ -4,6 +4,7 @@ use std::io;
 
 use selfspec_engine::EngineError;
 use selfspec_hub::HubError;
+use selfspec_lab::LabError;
 use selfspec_lab::prompts::PromptsError;
 
 use crate::args::Command;
@@ -81,6 +82,22 @@ fn is_unusable_input(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<PromptsError>(), Some(PromptsError::Line { .. } | PromptsError::Empty { .. }))
 }
 
+/// An error of the lab; an exit layer that does not fit the model is named with its flag.
+pub(crate) fn of_flag(flag: &str, error: LabError) -> anyhow::Error {
+    match error {
+        LabError::ExitLayer { source: error } => anyhow::anyhow!("{flag} {}: {error}", error.exit),
+        error => error.into(),
+    }
+}
+
+/// The engine's error in a chain of causes.
+fn engine_error(error: &anyhow::Error) -> Option<&EngineError> {
+    error.chain().find_map(|e| {
+        let lab = || e.downcast_ref::<LabError>().and_then(LabError::engine);
+        e.downcast_ref::<EngineError>().or_else(lab)
+    })
+}
+
 /// A message and its cause. What the cause repeats is not said twice: all of it, or the path that it begins with.
 fn join(message: String, cause: String) -> String {
     if message.is_empty() {
@@ -105,7 +122,7 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
     if let Some(error) = error.chain().find_map(|e| e.downcast_ref::<HubError>()) {
         return prompt_hint(error, command).or_else(|| error.hint());
     }
-    let error = error.chain().find_map(|e| e.downcast_ref::<EngineError>())?;
+    let error = engine_error(error)?;
     Some(match error {
         EngineError::NoChatTemplate | EngineError::BadChatTemplate { .. } => {
             "--raw uses the prompt as plain text".to_owned()

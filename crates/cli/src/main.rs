@@ -8,6 +8,7 @@
 mod ab;
 mod args;
 mod bench;
+mod bench_serve;
 mod chat;
 mod command_line;
 mod completions;
@@ -20,7 +21,6 @@ mod out_path;
 mod output;
 mod progress;
 mod pull;
-mod record_file;
 mod replay;
 mod request;
 mod rm;

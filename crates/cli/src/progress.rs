@@ -1,10 +1,12 @@
 //! Progress of downloads and long runs, on standard error and only on a terminal.
 
 use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use selfspec_hub::{Event, Progress};
+use selfspec_hub::{FetchEvent, FetchProgress};
+use selfspec_lab::{LabNote, StageProgress};
 
 use crate::output::Ui;
 
@@ -26,19 +28,17 @@ impl HubProgress {
     }
 }
 
-impl Progress for HubProgress {
-    fn event(&self, event: &Event<'_>) {
+impl FetchProgress for HubProgress {
+    fn event(&self, event: &FetchEvent<'_>) {
         match *event {
-            Event::Source { name, source } => self.ui.note(&format!("fetching {name} from {source}")),
-            Event::SourceFailed { source, error } => {
+            FetchEvent::Source { .. } | FetchEvent::Waiting { .. } | FetchEvent::Discarded { .. } => {
+                self.ui.note(&event.to_string());
+            }
+            FetchEvent::SourceFailed { .. } => {
                 self.clear();
-                self.ui.warn(&format!("{source}: {error}"));
+                self.ui.warn(&event.to_string());
             }
-            Event::Waiting { lock } => {
-                self.ui.note(&format!("another process fetches the same model, waiting for it ({})", lock.display()));
-            }
-            Event::Discarded { path, why } => self.ui.note(&format!("{}: {why}", path.display())),
-            Event::Start { verb, what, bytes } => {
+            FetchEvent::Start { verb, what, bytes } => {
                 self.clear();
                 if self.ui.progress() {
                     let bar = bar(
@@ -51,12 +51,12 @@ impl Progress for HubProgress {
                     *self.bar.borrow_mut() = Some(bar);
                 }
             }
-            Event::Bytes(done) => {
+            FetchEvent::Bytes(done) => {
                 if let Some(bar) = &*self.bar.borrow() {
                     bar.set_position(done);
                 }
             }
-            Event::Finish => self.clear(),
+            FetchEvent::Finish => self.clear(),
         }
     }
 }
@@ -88,6 +88,45 @@ impl Steps {
 impl Drop for Steps {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// Shows how far work of the lab is: one bar at a time, and notes.
+pub(crate) struct LabBars {
+    ui: Ui,
+    stage: Mutex<Option<Steps>>,
+}
+
+impl LabBars {
+    pub(crate) fn new(ui: &Ui) -> Self {
+        LabBars { ui: *ui, stage: Mutex::new(None) }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Option<Steps>> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StageProgress for LabBars {
+    fn begin(&self, stage: &str, steps: u64) {
+        *self.stage() = Some(Steps::new(&self.ui, stage, steps));
+    }
+
+    fn step(&self) {
+        if let Some(steps) = &*self.stage() {
+            steps.step();
+        }
+    }
+
+    fn end(&self) {
+        *self.stage() = None;
+    }
+
+    fn note(&self, note: &LabNote) {
+        match note.is_detail() {
+            true => self.ui.detail(&note.to_string()),
+            false => self.ui.note(&note.to_string()),
+        }
     }
 }
 

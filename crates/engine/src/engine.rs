@@ -12,20 +12,21 @@ use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
 use selfspec_speculate::{Sequence, SequenceParams, SpecError, Target};
 use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 
-use crate::budget::Shape;
-use crate::counters::{Counters, EngineCounters};
 use crate::error::EngineError;
+use crate::events::generation::{Canceller, Generation};
+use crate::events::output::Output;
+use crate::events::sink::EventSink;
 use crate::fault::Fault;
-use crate::generation::{Canceller, Generation};
-use crate::grammar::{GrammarMask, Grammars};
-use crate::info::ModelInfo;
-use crate::live::Job;
-use crate::loaded::{Loaded, TextSide};
+use crate::grammars::compile::{GrammarMask, Grammars};
+use crate::loading::loaded::{Loaded, TextSide};
+use crate::loading::model_info::ModelInfo;
+use crate::observe::counters::{Counters, EngineCounters};
 use crate::options::EngineOptions;
-use crate::output::Output;
+use crate::panics::panic_message;
 use crate::request::{Prompt, Request};
-use crate::sink::EventSink;
-use crate::worker::{Command, Rebuild, Worker, panic_message};
+use crate::scheduler::page_budget::Shape;
+use crate::scheduler::running_request::Job;
+use crate::scheduler::worker::{Command, Rebuild, Worker};
 
 /// The sequence id of a request that waits; it gets its own at admission.
 const UNPLACED: SeqId = SeqId(u32::MAX);

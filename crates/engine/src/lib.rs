@@ -25,44 +25,33 @@
 //! youngest requests give theirs back and are computed again later, to the same bits; the backend is touched by one thread.
 #![forbid(unsafe_code)]
 
-mod budget;
-mod counters;
-mod draft_heads;
 mod engine;
 mod error;
-mod event;
+mod events;
 mod fault;
-mod generation;
-mod grammar;
-mod histogram;
-mod info;
-mod live;
-mod loaded;
+mod grammars;
+mod loading;
+mod observe;
 mod options;
-mod output;
-mod prefix;
+mod panics;
 mod request;
-mod sink;
-mod step_kind;
-mod tuning;
-mod vocab;
-mod worker;
+mod scheduler;
 
-pub use counters::EngineCounters;
-pub use draft_heads::{DraftSetup, ExitHeadSource};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use event::{Event, FinishReason, Gap, Progress, Summary, TokenEvent};
+pub use events::event::{Event, FinishReason, Gap, Progress, Summary, TokenEvent};
+pub use events::generation::{Canceller, Generation, TimedOut};
+pub use events::sink::{Demand, EventSink};
 pub use fault::{Fault, believed_seconds};
-pub use generation::{Canceller, Generation, TimedOut};
-pub use histogram::{Histogram, HistogramReading};
-pub use info::{ModelInfo, TensorTypeInfo};
-pub use loaded::{Loaded, TextOnly};
+pub use loading::draft_setup::{DraftSetup, ExitHeadSource};
+pub use loading::loaded::{Loaded, TextOnly};
+pub use loading::model_info::{ModelInfo, TensorTypeInfo};
+pub use loading::tuning::{TunedDrafter, Tuning};
+pub use observe::counters::EngineCounters;
+pub use observe::histogram::{Histogram, HistogramReading};
+pub use observe::step_kind::StepKind;
 pub use options::EngineOptions;
 pub use request::{Prompt, Request};
-pub use sink::{Demand, EventSink};
-pub use step_kind::StepKind;
-pub use tuning::{TunedDrafter, Tuning};
 
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};

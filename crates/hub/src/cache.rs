@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::alias::aliases;
 use crate::lock::Lock;
 use crate::name::{ModelName, is_plain_path};
-use crate::{Fetched, FetchedFile, HubError, Progress, digest};
+use crate::{FetchProgress, Fetched, FetchedFile, HubError, digest};
 
 /// A model that the cache holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl<'a> Cache<'a> {
     }
 
     /// Waits until no other process fetches or removes the name, and keeps others out while the returned lock lives.
-    pub(crate) fn lock(&self, key: &str, progress: &dyn Progress) -> Result<Lock, HubError> {
+    pub(crate) fn lock(&self, key: &str, progress: &dyn FetchProgress) -> Result<Lock, HubError> {
         make_dir(self.home.join("locks"))?;
         Lock::wait(&self.lock_path(key), progress)
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Event, HubError, Progress};
+use crate::{FetchEvent, FetchProgress, HubError};
 
 /// Bytes moved at a time.
 pub(crate) const CHUNK: usize = 256 * 1024;
@@ -44,13 +44,13 @@ impl<W: Write> Write for Hashing<W> {
 }
 
 /// SHA-256 of a file, in lower-case hexadecimal.
-pub(crate) fn file(path: &Path, progress: &dyn Progress) -> Result<String, HubError> {
+pub(crate) fn file(path: &Path, progress: &dyn FetchProgress) -> Result<String, HubError> {
     let mut file = File::open(path).map_err(|e| HubError::io("read", path, e))?;
     let bytes = file.metadata().map_err(|e| HubError::io("read", path, e))?.len();
-    progress.event(&Event::Start { verb: "verify", what: &file_name(path), bytes: Some(bytes) });
+    progress.event(&FetchEvent::Start { verb: "verify", what: &file_name(path), bytes: Some(bytes) });
     let mut hash = Hashing::new(io::sink());
     copy(&mut file, &mut hash, u64::MAX, progress).map_err(|(_, e)| HubError::io("read", path, e))?;
-    progress.event(&Event::Finish);
+    progress.event(&FetchEvent::Finish);
     let (_, sha256) = hash.finish().map_err(|e| HubError::io("read", path, e))?;
     Ok(sha256)
 }
@@ -67,7 +67,7 @@ pub(crate) fn copy(
     from: &mut dyn Read,
     to: &mut dyn Write,
     limit: u64,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<u64, (Side, io::Error)> {
     let mut buf = vec![0; CHUNK];
     let mut done = 0;
@@ -81,7 +81,7 @@ pub(crate) fn copy(
         };
         to.write_all(&buf[..n]).map_err(|e| (Side::Write, e))?;
         done += n as u64;
-        progress.event(&Event::Bytes(done));
+        progress.event(&FetchEvent::Bytes(done));
     }
     Ok(done)
 }
@@ -103,12 +103,12 @@ pub(crate) fn is_sha256(s: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Silent;
+    use crate::SilentFetch;
 
     #[test]
     fn a_copy_is_hashed_and_stops_at_its_limit() {
         let mut out = Hashing::new(Vec::new());
-        let copied = copy(&mut &b"abcdef"[..], &mut out, 3, &Silent).expect("memory to memory");
+        let copied = copy(&mut &b"abcdef"[..], &mut out, 3, &SilentFetch).expect("memory to memory");
         assert_eq!(copied, 3);
         let (bytes, sha256) = out.finish().expect("memory");
         assert_eq!(bytes, 3);

@@ -15,7 +15,7 @@ use hf_hub::{Repo, RepoType};
 use crate::choose::{self, Choice, FOLDER_FILES, INDEX};
 use crate::lock::Lock;
 use crate::name::is_plain_path;
-use crate::{Event, Fetched, FetchedFile, HubError, HubOptions, Progress, digest};
+use crate::{FetchEvent, FetchProgress, Fetched, FetchedFile, HubError, HubOptions, digest};
 
 /// Times that a broken transfer is taken up again where it broke.
 const RETRIES: usize = 3;
@@ -58,7 +58,7 @@ pub(crate) fn fetch(
     file: Option<&str>,
     sha256: Option<&str>,
     opts: &HubOptions,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<Fetched, HubError> {
     let remote = Remote { repo, revision, opts, progress };
     let available = remote.list()?;
@@ -144,7 +144,7 @@ struct Remote<'a> {
     repo: &'a str,
     revision: &'a str,
     opts: &'a HubOptions,
-    progress: &'a dyn Progress,
+    progress: &'a dyn FetchProgress,
 }
 
 /// What the downloading thread tells.
@@ -221,7 +221,8 @@ impl Remote<'_> {
         match self.download(name, sha256) {
             // What was left of an earlier transfer may have been bad: once more, from the start.
             Err(HubError::Mismatch { path, .. } | HubError::WrongSize { path, .. }) => {
-                self.progress.event(&Event::Discarded { path: &path, why: "its content is wrong, fetching it again" });
+                self.progress
+                    .event(&FetchEvent::Discarded { path: &path, why: "its content is wrong, fetching it again" });
                 self.download(name, sha256)
             }
             other => other,
@@ -246,12 +247,12 @@ impl Remote<'_> {
             match receive.recv_timeout(limit) {
                 Ok(Message::Size { bytes, etag, blob }) => {
                     limit = self.opts.stall_timeout;
-                    self.progress.event(&Event::Start { verb: "download", what: name, bytes: Some(bytes) });
+                    self.progress.event(&FetchEvent::Start { verb: "download", what: name, bytes: Some(bytes) });
                     expected = Some((bytes, etag, blob));
                 }
                 Ok(Message::More(bytes)) => {
                     done += bytes;
-                    self.progress.event(&Event::Bytes(done));
+                    self.progress.event(&FetchEvent::Bytes(done));
                 }
                 Ok(Message::Done(Ok(path))) => break path,
                 Ok(Message::Done(Err(error))) => return Err(self.fault(&url, &error)),
@@ -262,7 +263,7 @@ impl Remote<'_> {
                 }
             }
         };
-        self.progress.event(&Event::Finish);
+        self.progress.event(&FetchEvent::Finish);
         let Some((bytes, etag, blob)) = expected else {
             return Err(HubError::Http { url, why: "no size was announced".to_owned(), status: None });
         };

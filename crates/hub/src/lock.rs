@@ -6,7 +6,7 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use crate::{Event, HubError, Progress};
+use crate::{FetchEvent, FetchProgress, HubError};
 
 /// A held lock; dropping it frees the name.
 #[derive(Debug)]
@@ -17,13 +17,13 @@ pub struct Lock {
 
 impl Lock {
     /// Waits until nobody else holds the lock.
-    pub(crate) fn wait(path: &Path, progress: &dyn Progress) -> Result<Lock, HubError> {
+    pub(crate) fn wait(path: &Path, progress: &dyn FetchProgress) -> Result<Lock, HubError> {
         loop {
             let file = open(path)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    progress.event(&Event::Waiting { lock: path });
+                    progress.event(&FetchEvent::Waiting { lock: path });
                     file.lock().map_err(|e| HubError::io("lock", path, e))?;
                 }
                 Err(TryLockError::Error(e)) => return Err(HubError::io("lock", path, e)),
@@ -83,7 +83,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::Silent;
+    use crate::SilentFetch;
 
     #[test]
     fn one_holds_it_at_a_time_and_the_last_leaves_nothing() {
@@ -94,7 +94,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let lock = Lock::wait(&path, &Silent).expect("taken");
+                        let lock = Lock::wait(&path, &SilentFetch).expect("taken");
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                         turns.fetch_add(1, Ordering::SeqCst);
                         assert!(matches!(Lock::try_take(&path), Ok(None)));

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::cache::bytes_below;
-use crate::{Event, HubError, HubOptions, Progress};
+use crate::{FetchEvent, FetchProgress, HubError, HubOptions};
 
 /// How often the growing download is measured.
 const POLL: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ pub(crate) fn download(
     version: &str,
     dir: &Path,
     opts: &HubOptions,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<PathBuf, HubError> {
     let what = format!("{package}=={version}");
     let pip = opts
@@ -37,7 +37,7 @@ pub(crate) fn download(
         .iter()
         .find(|c| works(c))
         .ok_or_else(|| HubError::NoPip { what: what.clone(), tried: opts.pip.iter().map(|c| c.join(" ")).collect() })?;
-    progress.event(&Event::Start { verb: "download", what: &what, bytes: None });
+    progress.event(&FetchEvent::Start { verb: "download", what: &what, bytes: None });
     // First with a short time limit, so that an unreachable index is given up within seconds. An index that was reached and is
     // merely slow gets the time that the user's own configuration allows.
     let mut run = run(pip, &what, dir, Some(opts.connect_timeout), progress)?;
@@ -45,7 +45,7 @@ pub(crate) fn download(
         tracing::info!("the package index is slow, trying again with pip's own time limit");
         run = self::run(pip, &what, dir, None, progress)?;
     }
-    progress.event(&Event::Finish);
+    progress.event(&FetchEvent::Finish);
     if !run.success {
         return Err(HubError::Pip { what, why: reason(&run.output) });
     }
@@ -90,7 +90,7 @@ fn run(
     what: &str,
     dir: &Path,
     timeout: Option<Duration>,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<Run, HubError> {
     let failed = |why: String| HubError::Pip { what: what.to_owned(), why };
     let (program, args) = pip.split_first().ok_or_else(|| failed("no command".to_owned()))?;
@@ -113,7 +113,7 @@ fn run(
             break status;
         }
         std::thread::sleep(POLL);
-        progress.event(&Event::Bytes(bytes_below(dir)));
+        progress.event(&FetchEvent::Bytes(bytes_below(dir)));
     };
     let output = output.iter().collect::<Vec<_>>().join("\n");
     tracing::debug!("pip said: {output}");

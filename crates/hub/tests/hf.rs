@@ -3,7 +3,7 @@
 
 mod support;
 
-use selfspec_hub::{HubError, HubOptions, Kind, Silent, list, remove, resolve, verify};
+use selfspec_hub::{HubError, HubOptions, Kind, SilentFetch, list, remove, resolve, verify};
 use support::server::{Faults, Server};
 use support::{Bench, Recorder, files_below, read};
 
@@ -16,16 +16,16 @@ fn a_file_lands_in_the_shared_cache_and_is_found_there() {
     let bench = Bench::new();
     let server = Server::start("org/repo", &[("sub/model.gguf", b"GGUF content")], Faults::default());
     let options = at(&bench, &server);
-    let path = resolve("hf:org/repo/sub/model.gguf", &options, &Silent).expect("served");
+    let path = resolve("hf:org/repo/sub/model.gguf", &options, &SilentFetch).expect("served");
     assert_eq!(read(&path), b"GGUF content");
     assert!(path.starts_with(bench.path("hf/models--org--repo/snapshots")), "{}", path.display());
-    assert_eq!(verify("hf:org/repo/sub/model.gguf", &options, &Silent).expect("unharmed"), 1);
+    assert_eq!(verify("hf:org/repo/sub/model.gguf", &options, &SilentFetch).expect("unharmed"), 1);
     let before = server.log().len();
-    assert_eq!(resolve("hf:org/repo/sub/model.gguf", &options, &Silent).expect("cached"), path);
+    assert_eq!(resolve("hf:org/repo/sub/model.gguf", &options, &SilentFetch).expect("cached"), path);
     assert_eq!(server.log().len(), before);
     // Another cache of this program, but the same shared one: nothing is fetched, even offline.
     let other = HubOptions { home: bench.path("other"), offline: true, ..options };
-    assert_eq!(resolve("hf:org/repo/sub/model.gguf", &other, &Silent).expect("in the shared cache"), path);
+    assert_eq!(resolve("hf:org/repo/sub/model.gguf", &other, &SilentFetch).expect("in the shared cache"), path);
     assert!(files_below(&bench.path("other")).is_empty());
 }
 
@@ -34,16 +34,16 @@ fn a_repository_without_a_file_gives_its_only_gguf_or_lists_them() {
     let bench = Bench::new();
     let one = Server::start("org/one", &[("README.md", b"x"), ("m.gguf", b"GGUF")], Faults::default());
     let options = at(&bench, &one);
-    let path = resolve("hf:org/one", &options, &Silent).expect("one GGUF");
+    let path = resolve("hf:org/one", &options, &SilentFetch).expect("one GGUF");
     assert!(path.ends_with("m.gguf"));
     let offline = HubOptions { offline: true, ..options };
-    assert_eq!(resolve("hf:org/one", &offline, &Silent).expect("cached"), path);
+    assert_eq!(resolve("hf:org/one", &offline, &SilentFetch).expect("cached"), path);
 
     let two = Server::start("org/two", &[("a.gguf", b"a"), ("b.gguf", b"b")], Faults::default());
-    let error = resolve("hf:org/two", &at(&bench, &two), &Silent).expect_err("two models");
+    let error = resolve("hf:org/two", &at(&bench, &two), &SilentFetch).expect_err("two models");
     assert_eq!(error.to_string(), "hf:org/two has 2 models: hf:org/two/a.gguf, hf:org/two/b.gguf");
     let none = Server::start("org/none", &[("README.md", b"x")], Faults::default());
-    assert!(matches!(resolve("hf:org/none", &at(&bench, &none), &Silent), Err(HubError::NoModel { .. })));
+    assert!(matches!(resolve("hf:org/none", &at(&bench, &none), &SilentFetch), Err(HubError::NoModel { .. })));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn all_shards_of_a_gguf_come_together() {
     let bench = Bench::new();
     let files: [(&str, &[u8]); 2] = [("m-00001-of-00002.gguf", b"one"), ("m-00002-of-00002.gguf", b"two")];
     let server = Server::start("org/repo", &files, Faults::default());
-    let path = resolve("hf:org/repo/m-00002-of-00002.gguf", &at(&bench, &server), &Silent).expect("served");
+    let path = resolve("hf:org/repo/m-00002-of-00002.gguf", &at(&bench, &server), &SilentFetch).expect("served");
     assert!(path.ends_with("m-00001-of-00002.gguf"));
     assert_eq!(read(&path.with_file_name("m-00002-of-00002.gguf")), b"two");
 }
@@ -71,7 +71,7 @@ fn a_folder_of_safetensors_comes_with_config_tokenizer_and_every_shard() {
     ];
     let server = Server::start("org/repo", &files, Faults::default());
     let options = at(&bench, &server);
-    let path = resolve("hf:org/repo", &options, &Silent).expect("served");
+    let path = resolve("hf:org/repo", &options, &SilentFetch).expect("served");
     let mut names: Vec<_> = std::fs::read_dir(&path).expect("a folder").flatten().map(|e| e.file_name()).collect();
     names.sort();
     let expected =
@@ -80,9 +80,9 @@ fn a_folder_of_safetensors_comes_with_config_tokenizer_and_every_shard() {
     let models = list(&options).expect("a readable cache");
     assert_eq!((models[0].kind, models[0].complete), (Kind::Folder, true));
     let offline = HubOptions { offline: true, home: bench.path("other"), ..options };
-    assert_eq!(resolve("hf:org/repo", &offline, &Silent).expect("in the shared cache"), path);
+    assert_eq!(resolve("hf:org/repo", &offline, &SilentFetch).expect("in the shared cache"), path);
     std::fs::remove_file(path.join("model-2.safetensors")).expect("a shard");
-    assert!(matches!(resolve("hf:org/repo", &offline, &Silent), Err(HubError::Offline { .. })));
+    assert!(matches!(resolve("hf:org/repo", &offline, &SilentFetch), Err(HubError::Offline { .. })));
 }
 
 #[test]
@@ -91,13 +91,13 @@ fn a_removed_model_is_gone_from_the_shared_cache_but_not_what_another_model_or_r
     let files: [(&str, &[u8]); 2] = [("a.gguf", b"GGUF a"), ("b.gguf", b"GGUF b")];
     let server = Server::start("org/repo", &files, Faults::default());
     let options = at(&bench, &server);
-    let a = resolve("hf:org/repo/a.gguf", &options, &Silent).expect("served");
-    let b = resolve("hf:org/repo/b.gguf", &options, &Silent).expect("served");
+    let a = resolve("hf:org/repo/a.gguf", &options, &SilentFetch).expect("served");
+    let b = resolve("hf:org/repo/b.gguf", &options, &SilentFetch).expect("served");
     let other = a.parent().and_then(|p| p.parent()).expect("snapshots").join("other");
     std::fs::create_dir(&other).expect("another revision");
     let blob = std::fs::canonicalize(&a).expect("a blob");
     std::os::unix::fs::symlink(&blob, other.join("a.gguf")).expect("a link");
-    assert_eq!(remove("hf:org/repo/a.gguf", &options, &Silent).expect("listed"), 0);
+    assert_eq!(remove("hf:org/repo/a.gguf", &options, &SilentFetch).expect("listed"), 0);
     assert!(!a.exists() && blob.exists() && b.exists());
     std::fs::remove_dir_all(&other).expect("another revision");
 
@@ -106,9 +106,9 @@ fn a_removed_model_is_gone_from_the_shared_cache_but_not_what_another_model_or_r
     let manifest = manifests.map(|e| e.path()).next().expect("one");
     let twin = read(&manifest);
     std::fs::write(same.home.join("manifests/twin.json"), twin).expect("the same under another key");
-    assert_eq!(remove("hf:org/repo/b.gguf", &options, &Silent).expect("listed"), 0);
+    assert_eq!(remove("hf:org/repo/b.gguf", &options, &SilentFetch).expect("listed"), 0);
     assert!(b.exists(), "another model uses it");
-    let freed = remove("hf:org/repo/b.gguf", &options, &Silent).expect("the twin");
+    let freed = remove("hf:org/repo/b.gguf", &options, &SilentFetch).expect("the twin");
     assert_eq!(freed, 6);
     assert!(!b.exists() && !b.parent().expect("its revision").exists());
     assert_eq!(list(&options).expect("a readable cache"), []);
@@ -122,7 +122,7 @@ fn an_index_that_leads_out_of_the_folder_is_refused() {
     let files: [(&str, &[u8]); 2] =
         [("config.json", b"{}"), ("model.safetensors.index.json", br#"{"weight_map": {"a": "../x"}}"#)];
     let server = Server::start("org/repo", &files, Faults::default());
-    let error = resolve("hf:org/repo", &at(&bench, &server), &Silent).expect_err("a bad index");
+    let error = resolve("hf:org/repo", &at(&bench, &server), &SilentFetch).expect_err("a bad index");
     assert!(error.to_string().contains("not an index of safetensors"), "{error}");
 }
 
@@ -132,7 +132,7 @@ fn a_broken_transfer_goes_on_where_it_broke() {
     let content: Vec<u8> = (0..200_000u32).map(|i| (i * 7) as u8).collect();
     let faults = Faults { break_after: Some(120_000), ..Faults::default() };
     let server = Server::start("org/repo", &[("m.gguf", &content)], faults);
-    let path = resolve("hf:org/repo/m.gguf", &at(&bench, &server), &Silent).expect("served in two pieces");
+    let path = resolve("hf:org/repo/m.gguf", &at(&bench, &server), &SilentFetch).expect("served in two pieces");
     assert_eq!(read(&path), content);
     let log = server.log();
     assert!(log.len() == 2 && log[0].ends_with(" 0") && !log[1].ends_with(" 0"), "{log:?}");
@@ -149,9 +149,9 @@ fn content_that_is_not_what_the_etag_says_is_fetched_anew_and_then_refused() {
 
     let twice = Server::start("org/twice", &[("m.gguf", b"GGUF content")], Faults { corrupt: 9, ..Faults::default() });
     let options = at(&bench, &twice);
-    assert!(matches!(resolve("hf:org/twice/m.gguf", &options, &Silent), Err(HubError::Mismatch { .. })));
+    assert!(matches!(resolve("hf:org/twice/m.gguf", &options, &SilentFetch), Err(HubError::Mismatch { .. })));
     let offline = HubOptions { offline: true, ..options };
-    assert!(matches!(resolve("hf:org/twice/m.gguf", &offline, &Silent), Err(HubError::Offline { .. })));
+    assert!(matches!(resolve("hf:org/twice/m.gguf", &offline, &SilentFetch), Err(HubError::Offline { .. })));
 }
 
 #[test]
@@ -159,20 +159,21 @@ fn a_token_is_sent_and_its_lack_has_a_hint() {
     let bench = Bench::new();
     let faults = Faults { token: Some("secret".to_owned()), ..Faults::default() };
     let server = Server::start("org/repo", &[("m.gguf", b"GGUF")], faults);
-    let error = resolve("hf:org/repo/m.gguf", &at(&bench, &server), &Silent).expect_err("no token");
+    let error = resolve("hf:org/repo/m.gguf", &at(&bench, &server), &SilentFetch).expect_err("no token");
     assert!(matches!(error, HubError::Http { status: Some(401), .. }), "{error}");
     assert!(error.hint().is_some_and(|h| h.contains("HF_TOKEN")));
     let options = HubOptions { hf_token: Some("secret".to_owned()), ..at(&bench, &server) };
-    resolve("hf:org/repo/m.gguf", &options, &Silent).expect("allowed");
+    resolve("hf:org/repo/m.gguf", &options, &SilentFetch).expect("allowed");
 }
 
 #[test]
 fn what_is_not_there_is_said() {
     let bench = Bench::new();
     let server = Server::start("org/repo", &[("m.gguf", b"GGUF")], Faults::default());
-    let error = resolve("hf:org/other", &at(&bench, &server), &Silent).expect_err("no such repository");
+    let error = resolve("hf:org/other", &at(&bench, &server), &SilentFetch).expect_err("no such repository");
     assert!(matches!(error, HubError::Http { status: Some(404), .. }), "{error}");
-    let error = resolve("hf:org/repo/n.gguf", &at(&bench, &server), &Silent).expect_err("no such file").to_string();
+    let error =
+        resolve("hf:org/repo/n.gguf", &at(&bench, &server), &SilentFetch).expect_err("no such file").to_string();
     assert!(error.ends_with("no file `n.gguf`; it has m.gguf"), "{error}");
 }
 
@@ -181,9 +182,9 @@ fn a_hub_that_does_not_answer_is_given_up() {
     let bench = Bench::new();
     let mute = Server::start("org/repo", &[], Faults { mute: true, ..Faults::default() });
     let options = HubOptions { connect_timeout: std::time::Duration::from_millis(300), ..at(&bench, &mute) };
-    let error = resolve("hf:org/repo/m.gguf", &options, &Silent).expect_err("no answer");
+    let error = resolve("hf:org/repo/m.gguf", &options, &SilentFetch).expect_err("no answer");
     assert!(matches!(error, HubError::Http { status: None, .. }), "{error}");
     // Nothing listens there at all.
-    let error = resolve("hf:org/repo/m.gguf", &bench.options(), &Silent).expect_err("no server");
+    let error = resolve("hf:org/repo/m.gguf", &bench.options(), &SilentFetch).expect_err("no server");
     assert!(matches!(error, HubError::Http { status: None, .. }), "{error}");
 }

@@ -1,20 +1,84 @@
 //! What can go wrong in a measurement or a proof, with the facts.
 
 use selfspec_engine::EngineError;
+use selfspec_kernels::KernelError;
+use selfspec_model::{BackendError, PlanError};
+use selfspec_speculate::exactness::ExactnessError;
+
+use crate::exit_layer::ExitLayerError;
+use crate::prompts::PromptsError;
 
 /// Why a measurement or a proof has no result.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LabError {
     /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The backend refused a row.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The instruction set is unknown or missing.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A plan does not fit the model.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The prompts cannot be used.
+    #[error(transparent)]
+    Prompts(#[from] PromptsError),
+    /// There are no prompts to run.
+    #[error("there are no prompts")]
+    NoPrompts,
+    /// A prompt failed.
+    #[error("the prompt of line {line}")]
+    Prompt {
+        /// The prompt's line.
+        line: usize,
+        /// Why.
+        source: EngineError,
+    },
+    /// A trial of rejection sampling failed.
+    #[error("{place}")]
+    Trial {
+        /// The prompt's line and the exit.
+        place: String,
+        /// Why.
+        source: ExactnessError,
+    },
+    /// An option cannot be used.
+    #[error("{name}: {why}")]
+    Option {
+        /// The option's name.
+        name: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An exit layer does not fit the model.
+    #[error("exit layer {}: {source}", source.exit)]
+    ExitLayer {
+        /// Why.
+        #[from]
+        source: ExitLayerError,
+    },
+    /// The model's context is too short for a benchmark.
+    #[error("bench needs a context of {needed} positions, this model has {has}")]
+    ShortContext {
+        /// Positions that the measurement needs.
+        needed: usize,
+        /// Positions of the model's context.
+        has: usize,
+        /// The longest context that can be measured, if there is one.
+        longest: Option<usize>,
+    },
 }
 
 impl LabError {
     /// The engine's error behind this one, if there is one.
     pub fn engine(&self) -> Option<&EngineError> {
         match self {
-            LabError::Engine(error) => Some(error),
+            LabError::Engine(error) | LabError::Prompt { source: error, .. } => Some(error),
+            _ => None,
         }
     }
 }

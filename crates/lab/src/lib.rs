@@ -4,11 +4,19 @@
 //! Nothing here prints, and nothing here ends the process.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod error;
+mod exit_layer;
+mod markdown;
 pub mod measure;
 mod progress;
 pub mod prompts;
+pub mod rollout;
+pub mod serve_bench;
 pub mod statistics;
+pub mod verify;
 
 pub use error::LabError;
+pub use exit_layer::{ExitLayerError, exit_plan};
+pub use markdown::markdown_table;
 pub use progress::{LabNote, StageProgress};

@@ -5,6 +5,7 @@ mod support;
 use selfspec_kernels::Isa;
 use selfspec_model::{Backend, CpuBackend, LayerPlan, Readout, StepOutput, TokenId};
 use selfspec_testkit::FolderBuilder;
+use selfspec_testkit::real_model::{GEMMA3, SMOLLM2, real_model};
 use selfspec_weights::TensorType;
 use serde_json::Value;
 use support::{backend, open, plain};
@@ -85,13 +86,10 @@ fn tiny_models_of_every_architecture_give_the_logits_of_transformers() {
 }
 
 /// A real model's log-probabilities, within what int8 activations explain.
-fn real_model_golden(variable: &str, file: &str, golden: &str) {
-    let Some(path) = std::env::var_os(variable) else {
-        eprintln!("skipped: set {variable} to the path of {file} (`selfspec pull` prints it)");
-        return;
-    };
+fn real_model_golden(variable: &str, golden: &str) {
+    let path = real_model(variable);
     let golden: Value = serde_json::from_str(golden).expect("valid");
-    let model = open(path.as_ref()).expect("the model opens");
+    let model = open(&path).expect("the model opens");
     let mut backend = backend(&model, Isa::detect().expect("an instruction set"), 2);
     for text in golden["texts"].as_array().expect("a list") {
         let name = text["name"].as_str().expect("a name");
@@ -116,13 +114,15 @@ fn real_model_golden(variable: &str, file: &str, golden: &str) {
 }
 
 #[test]
+#[ignore = "needs a published model: see CONTRIBUTING.md"]
 fn real_model_smollm2_gives_the_reference_logits() {
     let golden = include_str!("golden/smollm2-135m.json");
-    real_model_golden("SELFSPEC_TEST_MODEL", "SmolLM2-135M-Instruct.Q4_1.gguf", golden);
+    real_model_golden(SMOLLM2, golden);
 }
 
 #[test]
+#[ignore = "needs a published model: see CONTRIBUTING.md"]
 fn real_model_gemma3_gives_the_reference_logits() {
     let golden = include_str!("golden/gemma3-270m.json");
-    real_model_golden("SELFSPEC_TEST_GEMMA", "gemma-3-270m-q4_k_m.gguf", golden);
+    real_model_golden(GEMMA3, golden);
 }

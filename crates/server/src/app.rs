@@ -10,21 +10,25 @@ use axum::http::HeaderValue;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use selfspec_engine::{Engine, Request, TokenId, ToolStyle};
+use selfspec_engine::{Engine, Request};
+use selfspec_model::TokenId;
+use selfspec_text::ToolStyle;
 
-use crate::answer::{Head, Kind, whole};
-use crate::arm;
+use crate::api::answer::{Head, Kind, whole};
+use crate::api::events::{Events, Load};
+use crate::api::request::Asked;
+use crate::api::{chat, completions, models, openapi, probes, stream, tokens};
 use crate::error::ApiError;
-use crate::events::{Events, Load};
-use crate::keys::Keys;
-use crate::metrics::Metrics;
-use crate::record::{LineCounts, RecordOptions, Recorder};
-use crate::request::Asked;
+use crate::http::keys::Keys;
+use crate::http::{cors, keys, panics};
+use crate::observe::arm;
+use crate::observe::metrics::Metrics;
+use crate::observe::record::{LineCounts, RecordOptions, Recorder};
+use crate::observe::ticket::{self, Ticket};
+use crate::observe::watch::{About, Watch};
+use crate::page;
 use crate::serve::{ServeError, ServeOptions};
 use crate::short_hash::short_hash;
-use crate::ticket::{self, Ticket};
-use crate::watch::{About, Watch};
-use crate::{chat, completions, cors, keys, models, openapi, page, panics, probes, stream, tokens};
 
 /// The header that says how a request was decoded.
 const ARM: &str = "x-selfspec-arm";

@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use selfspec_engine::{EngineError, SpecError};
+use selfspec_engine::EngineError;
+use selfspec_speculate::SpecError;
 use serde_json::json;
 
 /// An error with its HTTP status.

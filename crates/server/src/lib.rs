@@ -7,44 +7,15 @@
 //! drops its end, and with it the request's pages; one that does not read gives them to others meanwhile, and loses its connection in the end (`wire.rs`).
 #![forbid(unsafe_code)]
 
-mod answer;
+mod api;
 mod app;
-mod arm;
-mod body;
-mod calls;
-mod chat;
-mod completions;
-mod connections;
-mod constraint;
-mod cors;
 mod error;
-mod events;
-mod exposition;
-mod fields;
-mod format;
-mod heavy;
-mod keys;
-mod limits;
-mod messages;
-mod metrics;
-mod models;
-mod openapi;
+mod http;
+mod observe;
 mod page;
-mod panics;
-mod prediction;
-mod probes;
-mod record;
-mod request;
 mod serve;
 mod short_hash;
-mod speculation;
-mod stream;
-mod ticket;
-mod tokens;
-mod tools;
-mod watch;
-mod wire;
 
-pub use arm::{Arm, ChosenBy};
-pub use record::{RecordChoice, RecordLine, RecordOptions};
+pub use observe::arm::{Arm, ChosenBy};
+pub use observe::record::{RecordChoice, RecordLine, RecordOptions};
 pub use serve::{ServeError, ServeOptions, Server};

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use selfspec_engine::{Engine, ToolStyle};
+use selfspec_engine::Engine;
+use selfspec_text::ToolStyle;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use crate::app::{App, router};
-use crate::record::RecordOptions;
-use crate::{connections, limits};
+use crate::http::{connections, limits};
+use crate::observe::record::RecordOptions;
 
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 4096;

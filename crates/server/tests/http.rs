@@ -4,7 +4,8 @@ mod support;
 
 use std::io::Read;
 
-use selfspec_engine::{EngineOptions, Prompt, Request, SamplingParams, SpeculationParams};
+use selfspec_engine::{EngineOptions, Prompt, Request};
+use selfspec_speculate::{SamplingParams, SpeculationParams};
 use serde_json::{Value, json};
 
 use support::{Running, agent, chat, chunks, opened};
@@ -15,7 +16,7 @@ fn a_chat_is_answered_with_what_the_engine_says() {
     let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({})));
     assert_eq!(status, 200, "{answer}");
     let engine = opened(&EngineOptions { threads: Some(1), ..EngineOptions::default() });
-    let mut request = Request::new(Prompt::Chat(vec![selfspec_engine::Message::new("user", "hello there")]));
+    let mut request = Request::new(Prompt::Chat(vec![selfspec_text::Message::new("user", "hello there")]));
     request.max_tokens = Some(12);
     request.ignore_eos = true;
     request.sampling = SamplingParams::default();

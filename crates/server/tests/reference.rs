@@ -3,11 +3,12 @@
 mod support;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use support::Running;
 
-const DOCUMENT: &str = include_str!("../src/openapi.json");
+const DOCUMENT: &str = include_str!("../src/api/openapi.json");
 
 fn document() -> Value {
     serde_json::from_str(DOCUMENT).expect("JSON")
@@ -82,21 +83,31 @@ fn every_field_is_read() {
     }
 }
 
+/// The Rust files below a folder.
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the source") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
 /// Each field that the source reads by its name is described.
 #[test]
 fn every_field_is_described() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+    let mut sources = Vec::new();
+    rust_files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut sources);
     let mut seen = 0;
-    for entry in std::fs::read_dir(folder).expect("the source").map(|entry| entry.expect("an entry").path()) {
-        if entry.extension().is_none_or(|end| end != "rs") {
-            continue;
-        }
-        let source = std::fs::read_to_string(&entry).expect("text");
+    for path in sources {
+        let source = std::fs::read_to_string(&path).expect("text");
         let code = source.split("#[cfg(test)]").next().unwrap_or_default();
         for call in ["take", "string", "bool", "whole", "number", "object", "unsupported"] {
             for rest in code.split(&format!("fields.{call}(\"")).skip(1) {
                 let name = rest.split('"').next().expect("a name");
-                assert!(DOCUMENT.contains(&format!("\"{name}\": ")), "{}: {name} is not described", entry.display());
+                assert!(DOCUMENT.contains(&format!("\"{name}\": ")), "{}: {name} is not described", path.display());
                 seen += 1;
             }
         }
@@ -180,7 +191,7 @@ fn table(schema: &Value, out: &mut String) {
 fn page(document: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut out = format!(
-        "# API reference\n\n{}\n\nMade from [the OpenAPI document](../crates/server/src/openapi.json), which the server gives at `/openapi.json`. \
+        "# API reference\n\n{}\n\nMade from [the OpenAPI document](../crates/server/src/api/openapi.json), which the server gives at `/openapi.json`. \
          Examples: [clients](clients.md). Keys, limits and errors: [serving](serving.md).\n\n",
         text(&document["info"]["description"])
     );

@@ -12,6 +12,7 @@ pub mod faulty_backend;
 mod folder;
 mod gguf;
 mod random;
+pub mod real_model;
 mod tiny;
 mod vocab;
 

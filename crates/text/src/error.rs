@@ -1,3 +1,5 @@
+//! Errors of vocabularies, templates, grammars and texts.
+
 use thiserror::Error;
 
 /// Everything that can be wrong with a vocabulary, a template or a text; each message is one line.

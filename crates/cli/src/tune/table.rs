@@ -4,7 +4,7 @@ use selfspec_engine::{TunedDrafter, Tuning};
 
 use super::Findings;
 use crate::args::TuneArgs;
-use crate::bench::report::table;
+use selfspec_lab::markdown_table as table;
 
 /// Tables and the conclusion.
 pub(crate) fn text(args: &TuneArgs, findings: &Findings, tuning: &Tuning) -> String {

@@ -1,24 +1,16 @@
-//! The published model, where there is one: `SELFSPEC_TEST_MODEL` names its `.gguf` file, which `selfspec pull smollm2-135m` fetches.
-
-use std::path::PathBuf;
+//! The published model says the same with and without speculation.
 
 use crate::common::*;
 use selfspec_engine::{
     DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, LayerPlan, Loaded, Message, Prompt, Request,
     SamplingParams, SpeculationParams,
 };
-
-fn model() -> Option<PathBuf> {
-    let path = std::env::var_os("SELFSPEC_TEST_MODEL");
-    if path.is_none() {
-        eprintln!("skipped: set SELFSPEC_TEST_MODEL to the path that `selfspec pull smollm2-135m` prints");
-    }
-    path.map(PathBuf::from)
-}
+use selfspec_testkit::real_model::{SMOLLM2, real_model};
 
 #[test]
+#[ignore = "needs a published model: see CONTRIBUTING.md"]
 fn real_model_says_the_same_with_and_without_speculation_alone_and_in_a_batch() {
-    let Some(path) = model() else { return };
+    let path = real_model(SMOLLM2);
     let loaded = Loaded::open(&path, None).expect("the published model opens");
     let n = loaded.info().n_layers;
     let ask = |i: usize| {

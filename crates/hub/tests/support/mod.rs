@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use selfspec_hub::{Event, HubOptions, Progress};
+use selfspec_hub::{FetchEvent, FetchProgress, HubOptions};
 use tempfile::TempDir;
 
 pub mod server;
@@ -89,9 +89,9 @@ impl Recorder {
     }
 }
 
-impl Progress for Recorder {
-    fn event(&self, event: &Event<'_>) {
-        if !matches!(event, Event::Bytes(_)) {
+impl FetchProgress for Recorder {
+    fn event(&self, event: &FetchEvent<'_>) {
+        if !matches!(event, FetchEvent::Bytes(_)) {
             self.0.borrow_mut().push(format!("{event:?}"));
         }
     }

@@ -1,7 +1,9 @@
-//! Medians and random draws behind every figure.
+//! Statistics behind the figures: medians, confidence intervals, random draws.
 
+mod bootstrap;
 mod median;
 mod random;
 
+pub use bootstrap::{ConfidenceInterval, resample};
 pub use median::{median, tokens_per_second};
 pub use random::SplitMix64;

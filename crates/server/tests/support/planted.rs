@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use selfspec_engine::{Backend, BackendError, Engine, EngineOptions, Row, SeqId, StepOutput};
+use selfspec_engine::{Engine, EngineOptions};
+use selfspec_model::{Backend, BackendError, Row, SeqId, StepOutput};
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
 /// What is planted; shared with the test.

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::sync::{LazyLock, Mutex};
 
+use selfspec_testkit::real_model::real_model;
 use selfspec_text::{GgufVocab, Tokenizer};
 
 pub(crate) enum Value {
@@ -111,13 +112,10 @@ pub(crate) fn vocab(path: &str) -> (GgufVocab, Option<String>) {
 }
 
 /// The tokenizer and chat template of the GGUF that the variable names; prints how to get one when it is unset.
-pub(crate) fn real(variable: &str) -> Option<(Tokenizer, Option<String>)> {
-    let Ok(path) = std::env::var(variable) else {
-        eprintln!("skipped: set {variable} to a .gguf file (`selfspec pull` prints its path)");
-        return None;
-    };
-    let (v, template) = vocab(&path);
-    Some((Tokenizer::from_gguf(v).unwrap(), template))
+pub(crate) fn real(variable: &str) -> (Tokenizer, Option<String>) {
+    let path = real_model(variable);
+    let (v, template) = vocab(path.to_str().unwrap());
+    (Tokenizer::from_gguf(v).unwrap(), template)
 }
 
 /// The byte alphabet of GPT-2, written out anew.

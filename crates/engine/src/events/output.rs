@@ -1,0 +1,119 @@
+//! From committed tokens to what the consumer sees: text, stop strings, events.
+//!
+//! Tokens go through one at a time, in order, however many a round committed. So the cut after an end-of-text token or a
+//! stop string is at the same token with speculation as without, and tokens committed after it are seen by nobody.
+
+use std::sync::Arc;
+
+use selfspec_model::TokenId;
+use selfspec_speculate::Committed;
+use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
+
+use crate::events::event::{Event, FinishReason, Progress, TokenEvent};
+use crate::events::sink::{Demand, EventSink};
+
+/// The text side of one sequence.
+pub(crate) struct Output {
+    text: Option<Text>,
+    events: Box<dyn EventSink>,
+    ids: Vec<TokenId>,
+    whole: String, // the text that was sent
+}
+
+struct Text {
+    tokenizer: Arc<Tokenizer>,
+    detokenizer: Detokenizer,
+    stops: StopMatcher,
+    delta: String, // scratch: what a token adds, before stop strings
+}
+
+impl Output {
+    /// `continues`: a space that comes first is text. Control tokens are left out of it, but for those `spelled`. Without a tokenizer there are ids and no text, and `stop` is not looked at.
+    pub(crate) fn new(
+        tokenizer: Option<Arc<Tokenizer>>,
+        continues: bool,
+        stop: Vec<String>,
+        spelled: Vec<TokenId>,
+        events: Box<dyn EventSink>,
+    ) -> Self {
+        let text = tokenizer.map(|tokenizer| Text {
+            detokenizer: if continues { Detokenizer::continuing() } else { Detokenizer::new() }.spelling(spelled),
+            stops: StopMatcher::new(stop),
+            tokenizer,
+            delta: String::new(),
+        });
+        Output { text, events, ids: Vec::new(), whole: String::new() }
+    }
+
+    /// Takes the tokens of one round, after which the request has come as far as `progress` says. `ending` says why the sequence ended
+    /// with the last of them, if it did. Returns why it has ended: a stop string may come first.
+    pub(crate) fn take(
+        &mut self,
+        committed: &mut Vec<Committed>,
+        ending: Option<FinishReason>,
+        progress: Progress,
+    ) -> Option<FinishReason> {
+        let last = committed.len().checked_sub(1)?;
+        for (i, token) in committed.drain(..).enumerate() {
+            let ending = ending.filter(|_| i == last);
+            let mut text = String::new();
+            let stopped = self.text.as_mut().is_some_and(|t| t.push(token.token, ending, &mut text));
+            self.ids.push(token.token);
+            self.whole.push_str(&text);
+            self.events.take(Event::Token(TokenEvent {
+                id: token.token,
+                text,
+                source: token.source,
+                logprob: token.logprob,
+                progress: Progress { tokens: self.ids.len(), ..progress },
+            }));
+            if stopped {
+                return Some(FinishReason::Stop);
+            }
+        }
+        ending
+    }
+
+    /// Sends an event that is not a token.
+    pub(crate) fn send(&mut self, event: Event) {
+        self.events.take(event);
+    }
+
+    /// What the consumer wants.
+    pub(crate) fn demand(&self) -> Demand {
+        self.events.demand()
+    }
+
+    /// Tokens so far.
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The tokens and the text that were sent; leaves both empty.
+    pub(crate) fn take_all(&mut self) -> (Vec<TokenId>, String) {
+        (std::mem::take(&mut self.ids), std::mem::take(&mut self.whole))
+    }
+}
+
+impl Text {
+    /// Appends to `out` the text that is certain after `id`; true when a stop string is complete. The token of an end-of-text has
+    /// no text, and with the sequence's last token everything held back comes out.
+    fn push(&mut self, id: TokenId, ending: Option<FinishReason>, out: &mut String) -> bool {
+        self.delta.clear();
+        if ending != Some(FinishReason::Stop) {
+            self.detokenizer.push(&self.tokenizer, id, &mut self.delta);
+        }
+        if self.stops.push(&self.delta, out).is_some() {
+            return true;
+        }
+        if ending.is_some() {
+            self.delta.clear();
+            self.detokenizer.finish(&mut self.delta);
+            if self.stops.push(&self.delta, out).is_some() {
+                return true;
+            }
+            self.stops.finish(out);
+        }
+        false
+    }
+}

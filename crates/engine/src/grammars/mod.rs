@@ -1,0 +1,3 @@
+//! Grammars of requests: their compilation, and the token masks of sequences.
+
+pub(crate) mod compile;
