@@ -258,19 +258,9 @@ fn rows(
     readout: Readout,
 ) -> Vec<Row> {
     // Which tokens they are does not matter for the time; that they differ keeps the embedding's rows from one cache line.
-    let exit_kv = backend.exit_head().is_some();
     let token = |pos: usize| (pos.wrapping_mul(7919) % backend.vocab().max(1)) as TokenId;
     positions
-        .map(|pos| Row {
-            seq,
-            pos,
-            token: token(pos),
-            enter: Enter::Token,
-            plan: plan.clone(),
-            keep: false,
-            readout,
-            exit_kv: exit_kv && plan.is_full(),
-        })
+        .map(|pos| Row { seq, pos, token: token(pos), enter: Enter::Token, plan: plan.clone(), keep: false, readout })
         .collect()
 }
 

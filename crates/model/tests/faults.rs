@@ -52,8 +52,7 @@ fn without_the_norm_drafts_are_wrong_and_nothing_else_is() {
             let (seq, mut out) = (backend.create(), StepOutput::default());
             out.tap(&[n, n + 1]);
             let full = LayerPlan::full(n);
-            let before: Vec<Row> =
-                (0..20).map(|pos| Row { exit_kv: true, ..plain(seq, pos, text[pos], &full) }).collect();
+            let before: Vec<Row> = (0..20).map(|pos| plain(seq, pos, text[pos], &full)).collect();
             backend.step(&before, &mut out).expect("sound");
             let verified = bits(&out);
             backend.set_len(seq, 20).expect("computed");

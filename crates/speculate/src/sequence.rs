@@ -92,7 +92,7 @@ enum Asked {
 pub struct Sequence {
     seq: SeqId,
     full: LayerPlan,
-    exit_kv: bool,        // rows of the full plan keep up the exit head's K and V
+    auxiliary: bool,      // the exit head may draft, so that the backend must keep it up
     tokens: Vec<TokenId>, // prompt and output
     kv: usize,            // positions that the backend holds; tokens.len() - 1 between rounds
     limits: Limits,
@@ -143,7 +143,7 @@ impl Sequence {
         Ok(Sequence {
             seq,
             full: LayerPlan::full(n_layers),
-            exit_kv: path.as_ref().is_some_and(|p| p.readout == Readout::ExitHead),
+            auxiliary: path.as_ref().is_some_and(|p| p.readout == Readout::ExitHead),
             kv: 0,
             limits: Limits { max_tokens, context, eos, prompt_len: prompt.len() },
             logprobs,
@@ -170,22 +170,23 @@ impl Sequence {
         self
     }
 
-    /// Whether the exit head's K and V must be there with the model's own: some of its drafts may come from it.
-    pub fn wants_exit_kv(&self) -> bool {
-        self.exit_kv
+    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may draft.
+    pub fn wants_auxiliary(&self) -> bool {
+        self.auxiliary
     }
 
-    /// Looks at the load before anything is computed: where the exit head cannot be expected to pay, the sequence does without it to its end.
-    /// `beside`: how many others there are.
+    /// Decides by the load, before anything is computed, whether the exit head can be expected to pay. If
+    /// not, the sequence does without it to its end, and the caller tells the backend. `beside`: how many
+    /// other sequences there are.
     pub fn settle(&mut self, beside: usize, costs: &CostModel) {
-        if self.exit_kv && self.controller.head_is_idle(self.tokens.len(), beside, costs) {
-            self.give_up_head();
+        if self.auxiliary && self.controller.head_is_idle(self.tokens.len(), beside, costs) {
+            self.disable_exit_head();
         }
     }
 
-    /// From now on no row keeps up the exit head's K and V, so that it cannot be taken up again.
-    fn give_up_head(&mut self) {
-        self.exit_kv = false;
+    /// Drafts without the exit head to the sequence's end. The backend must be told.
+    fn disable_exit_head(&mut self) {
+        self.auxiliary = false;
         self.controller.give_up_head();
     }
 
@@ -276,7 +277,6 @@ impl Sequence {
             plan: self.full.clone(),
             keep: false,
             readout: if pos + 1 == self.tokens.len() { Readout::Head } else { Readout::Nothing },
-            exit_kv: self.exit_kv,
         }
     }
 
@@ -285,9 +285,6 @@ impl Sequence {
         let generated = self.tokens.len() - self.limits.prompt_len;
         // One token always comes from the target, so that the last one needs no draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
-        if self.exit_kv && self.controller.head_was_idle() {
-            self.give_up_head();
-        }
         let forced = match &mut self.constraint {
             Some(constraint) if limit > 0 && self.controller.drafts() => constraint.forced(),
             _ => Vec::new(),
@@ -318,11 +315,9 @@ impl Sequence {
 
     /// A round without drafts so far.
     fn plain_round(&self, choice: Option<Choice>, reason: Reason) -> Round {
-        let exit_kv = self.exit_kv;
         Round {
             choice,
             path: None,
-            exit_kv,
             drafts: Vec::new(),
             draft_rows: 0,
             billed: 0,
@@ -456,6 +451,10 @@ impl Sequence {
         }
         self.set_len(backend, self.tokens.len() - 1)?;
         self.take_note(&round, before, verdict.accepted, verdict.rejected);
+        if self.auxiliary && self.controller.head_was_idle() {
+            self.disable_exit_head();
+            backend.drop_auxiliary(self.seq)?;
+        }
         self.sampler.recycle(&mut round.drafts);
         Ok(())
     }

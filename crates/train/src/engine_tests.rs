@@ -30,7 +30,7 @@ fn backend(model: &Arc<Model>, heads: DraftHeads) -> CpuBackend {
 }
 
 fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan, readout: Readout) -> Row {
-    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout, exit_kv: plan.is_full() }
+    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout }
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn options(model: &Model) -> CpuOptions {
 }
 
 fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan, readout: Readout) -> Row {
-    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout, exit_kv: plan.is_full() }
+    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout }
 }
 
 /// The model's own hidden states.

@@ -113,7 +113,7 @@ fn draft(
     exits: &[Exit],
 ) -> Result<Vec<Drafted>, BackendError> {
     let n = backend.n_layers();
-    let (full, exit_kv) = (LayerPlan::full(n), backend.exit_head().is_some());
+    let full = LayerPlan::full(n);
     let row = |pos: usize, plan: &LayerPlan, readout| Row {
         seq,
         pos,
@@ -122,7 +122,6 @@ fn draft(
         plan: plan.clone(),
         keep: false,
         readout,
-        exit_kv: exit_kv && plan.is_full(),
     };
     let (last, mut out) = (text.len() - 1, StepOutput::default());
     for from in (0..last).step_by(CHUNK) {

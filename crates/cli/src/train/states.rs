@@ -31,6 +31,7 @@ impl<'e> States<'e> {
 
 fn read(backend: &mut dyn Backend, taps: &[usize], tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, BackendError> {
     let seq = backend.create();
+    backend.drop_auxiliary(seq)?;
     let (full, mut out) = (LayerPlan::full(backend.n_layers()), StepOutput::default());
     out.tap(taps);
     let mut states = vec![Vec::new(); taps.len()];
@@ -44,7 +45,6 @@ fn read(backend: &mut dyn Backend, taps: &[usize], tokens: &[TokenId]) -> Result
             plan: full.clone(),
             keep: false,
             readout: Readout::Nothing,
-            exit_kv: false,
         };
         let rows: Vec<Row> = chunk.iter().enumerate().map(row).collect();
         result = backend.step(&rows, &mut out).and_then(|()| backend.set_len(seq, c * CHUNK + rows.len()));

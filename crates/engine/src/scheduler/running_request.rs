@@ -75,8 +75,13 @@ fn is_late(deadline: Option<Instant>, now: Instant) -> bool {
 
 /// A sequence of the backend that holds as much of the tokens as an earlier one left, and how many.
 fn begin(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
-    let found = prefixes.fork(backend, sequence.tokens(), sequence.wants_exit_kv());
-    found.unwrap_or_else(|| (backend.create(), 0))
+    let auxiliary = sequence.wants_auxiliary();
+    let found = prefixes.fork(backend, sequence.tokens(), auxiliary);
+    let (seq, held) = found.unwrap_or_else(|| (backend.create(), 0));
+    if !auxiliary {
+        backend.drop_auxiliary(seq).expect("the sequence was made just now");
+    }
+    (seq, held)
 }
 
 /// A request whose sequence the backend holds, or held.
@@ -157,7 +162,7 @@ impl Live {
     /// Leaves the sequence to those that begin like it, or frees it.
     fn leave(&self, seq: SeqId, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let held = backend.kv_len(seq).unwrap_or(0).min(self.sequence.tokens().len());
-        prefixes.keep(backend, seq, &self.sequence.tokens()[..held], self.sequence.wants_exit_kv());
+        prefixes.keep(backend, seq, &self.sequence.tokens()[..held]);
     }
 
     /// Gives it a sequence of the backend again.

@@ -423,7 +423,7 @@ impl Worker {
 mod tests {
     use std::sync::mpsc;
 
-    use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+    use selfspec_testkit::fake_target::{FakeOptions, fake_target};
 
     use super::*;
     use crate::engine::Engine;
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_is_live_and_what_waits_ends_as_stopped_when_the_handle_goes() {
-        let fake = || Box::new(FakeTarget::new(FakeOptions::default()));
+        let fake = || Box::new(fake_target(FakeOptions::default()));
         let engine = Engine::with_backend(fake(), None, None, &EngineOptions::default()).expect("a thread");
         let (commands, receiver) = mpsc::channel();
         let options = EngineOptions { max_batch: 1, prefill_chunk: 16, ..EngineOptions::default() };

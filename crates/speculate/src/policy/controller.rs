@@ -604,7 +604,6 @@ mod tests {
             plan: plan.clone(),
             keep: false,
             readout: Readout::Head,
-            exit_kv: false,
         };
         costs.record(&[row(&LayerPlan::full(10))], 1.0);
         costs.record(&[row(&plan)], c);

@@ -492,16 +492,7 @@ mod tests {
     use super::*;
 
     fn row(seq: u32, enter: Enter, plan: &LayerPlan) -> Row {
-        Row {
-            seq: SeqId(seq),
-            pos: 0,
-            token: 0,
-            enter,
-            plan: plan.clone(),
-            keep: false,
-            readout: Readout::Head,
-            exit_kv: false,
-        }
+        Row { seq: SeqId(seq), pos: 0, token: 0, enter, plan: plan.clone(), keep: false, readout: Readout::Head }
     }
 
     fn passes(costs: &mut CostModel, rows: usize, seconds: f64) {

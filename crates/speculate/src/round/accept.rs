@@ -28,8 +28,6 @@ pub(crate) struct Round {
     pub(crate) choice: Option<Choice>,
     /// How the draft rows run; `None` where the drafts were copied.
     pub(crate) path: Option<DraftPath>,
-    /// Whether rows of the full plan keep up the exit head's K and V.
-    pub(crate) exit_kv: bool,
     pub(crate) drafts: Vec<Draft>,
     /// Draft rows run so far.
     pub(crate) draft_rows: usize,
@@ -64,7 +62,6 @@ impl Round {
             plan: plan.clone(),
             keep: false,
             readout: Readout::Head,
-            exit_kv: self.exit_kv,
         }
     }
 

@@ -1,12 +1,15 @@
 //! Runs sequences on the fake target, as an engine would.
 #![allow(dead_code, unreachable_pub, reason = "a part of each test")]
 
+use std::sync::Arc;
+
 use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_speculate::{
     Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
     SpecStats, SpeculationParams, Target, TokenLogprob, drafts_first,
 };
-use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+use selfspec_testkit::fake_target::{FakeOptions, FakeTarget, fake_target};
+use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
 
 /// What one sequence gave.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +34,8 @@ impl Output {
 
 /// Sequences that run together, one step after the other.
 pub struct Runner {
-    pub target: FakeTarget,
+    pub target: FaultyBackend<FakeTarget>,
+    pub faults: Arc<Faults>,
     pub costs: CostModel,
     pub seconds: f64,
     pub steps: usize,
@@ -48,9 +52,10 @@ pub struct Live {
 
 impl Runner {
     pub fn new(options: FakeOptions) -> Self {
-        let out = StepOutput::default();
+        let (out, faults) = (StepOutput::default(), Arc::new(Faults::default()));
         Runner {
-            target: FakeTarget::new(options),
+            target: FaultyBackend::new(fake_target(options), &faults),
+            faults,
             costs: CostModel::new(),
             seconds: 0.0,
             steps: 0,
@@ -101,7 +106,7 @@ impl Runner {
         let exact = self.rows.iter().find(|r| !r.plan.is_full()).map_or(0, |r| r.plan.exact_prefix());
         let prefix =
             live.iter().find_map(|l| l.sequence.stats().path.as_ref()).map_or(exact, |p| p.plan.exact_prefix());
-        let seconds = self.target.seconds(&self.rows, prefix);
+        let seconds = self.target.inner.executor().options().seconds(&self.rows, prefix);
         self.costs.record(&self.rows, seconds);
         if self.rows.iter().all(|r| r.readout != Readout::Nothing) {
             self.seconds += seconds; // decoding only
@@ -130,10 +135,10 @@ impl Runner {
 
     /// Runs to the end, and checks what must hold at any time.
     pub fn run(&mut self, requests: Vec<SequenceParams>, chunk: usize) -> Vec<Output> {
-        let before = self.target.layer_rows();
+        let before = self.target.inner.executor().layer_rows();
         let mut live: Vec<Live> = requests.into_iter().map(|r| self.start(r)).collect();
         while self.step(&mut live, chunk) {}
-        let computed = self.target.layer_rows() - before;
+        let computed = self.target.inner.executor().layer_rows() - before;
         let expected: u64 = live.iter().map(|l| l.sequence.stats().layer_rows).sum();
         if live.iter().all(|l| l.output.error.is_none()) {
             assert_eq!(computed, expected, "kept states are reused: no layer is computed twice");
