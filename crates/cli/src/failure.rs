@@ -82,10 +82,11 @@ fn is_unusable_input(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<PromptsError>(), Some(PromptsError::Line { .. } | PromptsError::Empty { .. }))
 }
 
-/// An error of the lab; an exit layer that does not fit the model is named with its flag.
+/// An error of the lab with the flag at fault: `flag` for an exit layer, an option's own for the option.
 pub(crate) fn of_flag(flag: &str, error: LabError) -> anyhow::Error {
     match error {
         LabError::ExitLayer { source: error } => anyhow::anyhow!("{flag} {}: {error}", error.exit),
+        LabError::Option { name, why } => anyhow::anyhow!("--{name}: {why}"),
         error => error.into(),
     }
 }

@@ -38,6 +38,46 @@ pub enum LabError {
         /// Why.
         source: EngineError,
     },
+    /// A prompt failed that was decoded plainly, which leaves nothing to compare with.
+    #[error("the prompt of line {line}, decoded plainly")]
+    PlainPrompt {
+        /// The prompt's line.
+        line: usize,
+        /// Why.
+        source: EngineError,
+    },
+    /// A stage of a diagnosis failed.
+    #[error("{stage}")]
+    Stage {
+        /// The stage.
+        stage: &'static str,
+        /// Why.
+        source: Box<LabError>,
+    },
+    /// No prompt leaves room for an answer.
+    #[error(
+        "no prompt leaves room for an answer of {answer} tokens: the prompt of line {line} has {tokens} tokens, the model \
+         takes {context} positions"
+    )]
+    NoRoom {
+        /// Tokens of the shortest answer.
+        answer: usize,
+        /// The line of the longest prompt.
+        line: usize,
+        /// Its tokens.
+        tokens: usize,
+        /// Positions of the model's context.
+        context: usize,
+    },
+    /// Neither a tuning nor an exit head has acceptance on record.
+    #[error("no acceptance is on record to compare with")]
+    NoRecordedAcceptance,
+    /// A curve cannot be drawn.
+    #[error("cannot draw a curve: {why}")]
+    Drawing {
+        /// Why.
+        why: String,
+    },
     /// A trial of rejection sampling failed.
     #[error("{place}")]
     Trial {
@@ -74,10 +114,18 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// The error with the stage in which it happened.
+    pub(crate) fn in_stage(stage: &'static str) -> impl Fn(LabError) -> LabError {
+        move |source| LabError::Stage { stage, source: Box::new(source) }
+    }
+
     /// The engine's error behind this one, if there is one.
     pub fn engine(&self) -> Option<&EngineError> {
         match self {
-            LabError::Engine(error) | LabError::Prompt { source: error, .. } => Some(error),
+            LabError::Engine(error)
+            | LabError::Prompt { source: error, .. }
+            | LabError::PlainPrompt { source: error, .. } => Some(error),
+            LabError::Stage { source, .. } => source.engine(),
             _ => None,
         }
     }

@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod doctor;
 mod error;
 mod exit_layer;
+mod fixed_drafts;
 mod markdown;
 pub mod measure;
 mod progress;
@@ -14,6 +16,7 @@ pub mod prompts;
 pub mod rollout;
 pub mod serve_bench;
 pub mod statistics;
+pub mod tune;
 pub mod verify;
 
 pub use error::LabError;

@@ -1,40 +1,43 @@
-//! A way to draft that is tried.
+//! The drafters that a tuning tries.
 
-use selfspec_engine::{
-    DraftLen, DraftPath, DrafterChoice, Engine, LayerPlan, Readout, SpeculationParams, TunedDrafter,
-};
+use selfspec_engine::{Engine, TunedDrafter};
+use selfspec_model::{LayerPlan, Readout};
+use selfspec_speculate::{DraftPath, DrafterChoice, SpeculationParams};
 
-use crate::request::exit_plan;
+use crate::error::LabError;
+use crate::exit_layer::exit_plan;
+use crate::fixed_drafts::fixed_drafts;
 
-/// A way to draft that is tried.
+/// A drafter that is tried.
 #[derive(Debug, Clone)]
-pub(crate) struct Candidate {
-    pub(crate) name: String,
+pub struct DrafterCandidate {
+    /// Its name in tables.
+    pub name: String,
     /// How its rows run; `None`: it copies.
-    pub(crate) path: Option<DraftPath>,
+    pub path: Option<DraftPath>,
     /// The exit layer, of layer skip that leaves out the last layers.
-    pub(crate) exit: Option<usize>,
+    pub exit: Option<usize>,
     choice: DrafterChoice,
 }
 
 /// Prompt lookup, exits over the depth, plans that leave out layers in the middle, and the exit head if there is one.
-pub(crate) fn all(engine: &Engine, exits: &[usize]) -> anyhow::Result<Vec<Candidate>> {
+pub(super) fn all(engine: &Engine, exits: &[usize]) -> Result<Vec<DrafterCandidate>, LabError> {
     let n = engine.n_layers();
     let readout = if engine.has_draft_vocab() { Readout::DraftVocab } else { Readout::Head };
-    let skip = |name: String, plan: LayerPlan, exit| Candidate {
+    let skip = |name: String, plan: LayerPlan, exit| DrafterCandidate {
         name,
         path: Some(DraftPath { plan: plan.clone(), readout }),
         exit,
         choice: DrafterChoice::LayerSkip(plan),
     };
-    let mut candidates = vec![Candidate {
+    let mut candidates = vec![DrafterCandidate {
         name: "prompt lookup".to_owned(),
         path: None,
         exit: None,
         choice: DrafterChoice::PromptLookup,
     }];
     if let Some(head) = engine.exit_head() {
-        candidates.push(Candidate {
+        candidates.push(DrafterCandidate {
             name: "exit head".to_owned(),
             path: Some(DraftPath { plan: head.plan.clone(), readout: Readout::ExitHead }),
             exit: None,
@@ -50,7 +53,7 @@ pub(crate) fn all(engine: &Engine, exits: &[usize]) -> anyhow::Result<Vec<Candid
     exits.sort_unstable();
     exits.dedup();
     for exit in exits {
-        candidates.push(skip(format!("exit {exit}"), exit_plan("--exits", n, exit)?, Some(exit)));
+        candidates.push(skip(format!("exit {exit}"), exit_plan(n, exit)?, Some(exit)));
     }
     // The middle layers change the hidden state least.
     for (from, to) in [(0.4, 0.57), (0.33, 0.67), (0.55, 0.75)].map(|(a, b)| (at(n, a), at(n, b))) {
@@ -65,19 +68,14 @@ fn at(n: usize, share: f64) -> usize {
     (n as f64 * share).round() as usize
 }
 
-impl Candidate {
-    /// Drafts of a fixed length, whatever they cost.
-    pub(crate) fn always(&self, draft_len: usize) -> SpeculationParams {
-        SpeculationParams {
-            drafter: self.choice.clone(),
-            draft_len: DraftLen::Fixed(draft_len),
-            always: true,
-            ..SpeculationParams::default()
-        }
+impl DrafterCandidate {
+    /// Drafts of a fixed length, whether they pay or not.
+    pub(super) fn always(&self, draft_len: usize) -> SpeculationParams {
+        fixed_drafts(&self.choice, draft_len)
     }
 
-    /// What a run would do that was tuned to this.
-    pub(crate) fn in_use(&self) -> SpeculationParams {
+    /// The parameters of a run that was tuned to this.
+    pub(super) fn in_use(&self) -> SpeculationParams {
         match &self.choice {
             DrafterChoice::LayerSkip(plan) => {
                 SpeculationParams { auto_plan: Some(plan.clone()), ..SpeculationParams::default() }
@@ -87,8 +85,8 @@ impl Candidate {
         }
     }
 
-    /// The same for the tuning's file, of a model of `n` layers.
-    pub(crate) fn tuned(&self, n: usize) -> TunedDrafter {
+    /// The same in a tuning's file, for a model of `n` layers.
+    pub(super) fn tuned(&self, n: usize) -> TunedDrafter {
         match &self.choice {
             DrafterChoice::LayerSkip(plan) => {
                 let from = plan.exact_prefix();

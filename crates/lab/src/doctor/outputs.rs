@@ -1,31 +1,31 @@
-//! The prompts, plain and with drafts: whether both say the same, and how drafts fare, by kind of prompt and from the beginning of an answer to its end.
+//! The prompts, plain and with drafts: whether the outputs are equal, and how many drafts are accepted, by kind of prompt
+//! and from the beginning of an answer to its end.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use selfspec_engine::{
-    Engine, EngineError, Event, Generation, Request, RoundTrace, SpecError, SpecStats, SpeculationParams, TokenId,
-};
+use selfspec_engine::{Engine, EngineError, Event, Generation, Request};
+use selfspec_model::TokenId;
+use selfspec_speculate::{RoundTrace, SpecError, SpecStats, SpeculationParams};
 use serde_json::json;
 
-use super::check::{Check, Finding};
-use super::rounds::{Text, short_rollback};
-use crate::output::Ui;
-use crate::progress::Steps;
-use crate::tune::sweep::places;
-use selfspec_lab::prompts::PromptCase;
-use selfspec_lab::prompts::PromptStyle;
+use super::check::{DoctorCheck, DoctorFinding};
+use super::rounds::{AnswerText, short_rollback};
+use crate::error::LabError;
+use crate::progress::Stage;
+use crate::prompts::{PromptCase, PromptStyle};
+use crate::statistics::acceptance_at;
 
 /// Requests under way at a time.
 const UNDER_WAY: usize = 16;
 /// Rounds that a trace keeps: as many as the longest answer has.
-pub(crate) const TRACE: usize = 1 << 20;
+pub(super) const TRACE: usize = 1 << 20;
 /// Shortest answer whose first and last quarter are compared.
 const LONG: usize = 48;
 
-/// What became of a prompt.
+/// The answer to a prompt, or the part before an error.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) ids: Vec<TokenId>,
+pub(super) struct DoctorAnswer {
+    pub(super) ids: Vec<TokenId>,
     prompt_len: usize,
     stats: SpecStats,
     trace: Vec<RoundTrace>,
@@ -34,39 +34,37 @@ pub(crate) struct Answer {
 }
 
 /// Runs all prompts, some at a time.
-pub(crate) fn run(
+pub(super) fn run(
     engine: &Engine,
     prompts: &[PromptCase],
     style: PromptStyle,
     max_tokens: usize,
     speculation: &SpeculationParams,
-    what: &str,
-    ui: &Ui,
-) -> anyhow::Result<Vec<Answer>> {
-    let steps = Steps::new(ui, what, prompts.len() as u64);
+    stage: &Stage<'_>,
+) -> Result<Vec<DoctorAnswer>, LabError> {
     let (mut under_way, mut answers): (VecDeque<Generation>, _) = (VecDeque::new(), Vec::new());
     for case in prompts {
         if under_way.len() == UNDER_WAY
             && let Some(first) = under_way.pop_front()
         {
             answers.push(collect(first));
-            steps.step();
+            stage.step();
         }
         let mut request = Request::new(case.prompt(style));
         request.max_tokens = Some(max_tokens);
         request.speculation = SpeculationParams { trace: TRACE, ..speculation.clone() };
-        let place = || format!("the prompt of line {}", case.line);
-        under_way.push_back(anyhow::Context::with_context(engine.submit(request), place)?);
+        let failed = |source| LabError::Prompt { line: case.line, source };
+        under_way.push_back(engine.submit(request).map_err(failed)?);
     }
     for generation in under_way {
         answers.push(collect(generation));
-        steps.step();
+        stage.step();
     }
     Ok(answers)
 }
 
-fn collect(generation: Generation) -> Answer {
-    let mut answer = Answer {
+fn collect(generation: Generation) -> DoctorAnswer {
+    let mut answer = DoctorAnswer {
         ids: Vec::new(),
         prompt_len: 0,
         stats: SpecStats::default(),
@@ -90,7 +88,7 @@ fn collect(generation: Generation) -> Answer {
     answer
 }
 
-impl Answer {
+impl DoctorAnswer {
     /// The round that gave the `index`-th token, from 1; the prompt's pass is 0.
     fn round_of(&self, index: usize) -> usize {
         let at = self.prompt_len + index;
@@ -99,41 +97,44 @@ impl Answer {
 }
 
 /// The prompts' tokens with their plain answers.
-pub(crate) fn texts(
+pub(super) fn texts(
     engine: &Engine,
     prompts: &[PromptCase],
     style: PromptStyle,
-    plain: &[Answer],
-) -> anyhow::Result<Vec<Text>> {
-    let text = |(case, answer): (&PromptCase, &Answer)| {
+    plain: &[DoctorAnswer],
+) -> Result<Vec<AnswerText>, LabError> {
+    let text = |(case, answer): (&PromptCase, &DoctorAnswer)| {
         let mut tokens = engine.encode(&case.prompt(style))?;
         let prompt_len = tokens.len();
         tokens.extend(&answer.ids);
-        Ok(Text { line: case.line, tokens, prompt_len })
+        Ok(AnswerText { line: case.line, tokens, prompt_len })
     };
     prompts.iter().zip(plain).map(text).collect()
 }
 
+/// The plain answers, if all are whole.
+///
+/// # Errors
 /// The first error of plain decoding, which leaves nothing to compare with.
-pub(crate) fn plain_error(prompts: &[PromptCase], plain: Vec<Answer>) -> anyhow::Result<Vec<Answer>> {
+pub(super) fn whole_answers(prompts: &[PromptCase], plain: Vec<DoctorAnswer>) -> Result<Vec<DoctorAnswer>, LabError> {
     let mut answers = Vec::new();
     for (case, mut answer) in prompts.iter().zip(plain) {
         if let Some(error) = answer.error.take() {
-            return Err(anyhow::Error::new(error).context(format!("the prompt of line {}, decoded plainly", case.line)));
+            return Err(LabError::PlainPrompt { line: case.line, source: error });
         }
         answers.push(answer);
     }
     Ok(answers)
 }
 
-/// Whether speculation says what plain decoding says.
-pub(crate) fn equality(prompts: &[PromptCase], plain: &[Answer], spec: &[Answer]) -> Check {
+/// Whether the outputs of speculation are those of plain decoding.
+pub(super) fn equality(prompts: &[PromptCase], plain: &[DoctorAnswer], spec: &[DoctorAnswer]) -> DoctorCheck {
     const NAME: &str = "output";
     for ((case, plain), spec) in prompts.iter().zip(plain).zip(spec) {
         let line = case.line;
         match &spec.error {
             Some(EngineError::Spec(SpecError::KvLength { expected, got, .. })) => {
-                return Check {
+                return DoctorCheck {
                     name: NAME,
                     ..short_rollback(format!(
                         "prompt of line {line}: after round {}, at token {}, the cache held {got} positions and not {expected}: the engine ended the request",
@@ -152,7 +153,7 @@ pub(crate) fn equality(prompts: &[PromptCase], plain: &[Answer], spec: &[Answer]
                 );
             }
             None if plain.ids != spec.ids => {
-                let at = parting(&plain.ids, &spec.ids);
+                let at = first_difference(&plain.ids, &spec.ids);
                 let id = |ids: &[TokenId]| ids.get(at).map_or("the end".to_owned(), |id| format!("token {id}"));
                 return differs(
                     NAME,
@@ -171,7 +172,7 @@ pub(crate) fn equality(prompts: &[PromptCase], plain: &[Answer], spec: &[Answer]
     let mut all = SpecStats::default();
     spec.iter().for_each(|a| all.merge(&a.stats));
     if all.accepted == 0 && all.rejected == 0 {
-        return Check::open(NAME, format!("{tokens} tokens are equal, but nothing was drafted"));
+        return DoctorCheck::not_checked(NAME, format!("{tokens} tokens are equal, but nothing was drafted"));
     }
     let words = format!(
         "{tokens} tokens of {} prompts are those of plain decoding, over {} rounds ({} drafts accepted, {} refused)",
@@ -180,68 +181,68 @@ pub(crate) fn equality(prompts: &[PromptCase], plain: &[Answer], spec: &[Answer]
         all.accepted,
         all.rejected
     );
-    Check::fine(NAME, words).with("tokens", tokens).with("accepted", all.accepted).with("rejected", all.rejected)
+    DoctorCheck::fine(NAME, words).with("tokens", tokens).with("accepted", all.accepted).with("rejected", all.rejected)
 }
 
-fn differs(name: &'static str, words: String) -> Check {
-    let finding = Finding {
+fn differs(name: &'static str, words: String) -> DoctorCheck {
+    let finding = DoctorFinding {
         cause: "output",
         symptom: "output is not that of plain decoding".to_owned(),
         words,
         remedy: "`selfspec verify` narrows it down; this is a fault of the engine, please report it".to_owned(),
     };
-    Check::fault(name, finding)
+    DoctorCheck::fault(name, finding)
 }
 
 /// The index of the first token that differs.
-fn parting(a: &[TokenId], b: &[TokenId]) -> usize {
+fn first_difference(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// How drafts fared in all, and by category.
+/// Acceptance of drafts in all, and by category.
 #[derive(Debug, Default)]
-pub(crate) struct Fared {
-    pub(crate) all: SpecStats,
-    pub(crate) by_category: BTreeMap<String, SpecStats>,
+pub(super) struct DraftAcceptance {
+    pub(super) all: SpecStats,
+    pub(super) by_category: BTreeMap<String, SpecStats>,
     /// Prompts of each category.
-    pub(crate) prompts: BTreeMap<String, usize>,
+    pub(super) prompts: BTreeMap<String, usize>,
 }
 
-impl Fared {
-    pub(crate) fn of(prompts: &[PromptCase], spec: &[Answer]) -> Fared {
-        let mut fared = Fared::default();
+impl DraftAcceptance {
+    pub(super) fn of(prompts: &[PromptCase], spec: &[DoctorAnswer]) -> DraftAcceptance {
+        let mut acceptance = DraftAcceptance::default();
         for (case, answer) in prompts.iter().zip(spec) {
-            fared.all.merge(&answer.stats);
-            fared.by_category.entry(case.category.clone()).or_default().merge(&answer.stats);
-            *fared.prompts.entry(case.category.clone()).or_default() += 1;
+            acceptance.all.merge(&answer.stats);
+            acceptance.by_category.entry(case.category.clone()).or_default().merge(&answer.stats);
+            *acceptance.prompts.entry(case.category.clone()).or_default() += 1;
         }
-        fared
+        acceptance
     }
 
-    /// Acceptance at a place of the round, given that the drafts before it were accepted; further back as at the last place that was measured.
-    pub(crate) fn at(&self, place: usize) -> f64 {
-        let places = places(&self.all);
-        places.get(place).or(places.last()).copied().unwrap_or(0.0)
+    /// Acceptance at a place of the round, given that the drafts before it were accepted; beyond the last measured place
+    /// as there.
+    pub(super) fn at(&self, place: usize) -> f64 {
+        acceptance_at(&self.all, place)
     }
 }
 
-/// Accepted and judged drafts of a part of the answers.
+/// Accepted and judged drafts of a quarter of the answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Part {
+struct AnswerQuarter {
     accepted: usize,
     judged: usize,
 }
 
-impl Part {
+impl AnswerQuarter {
     fn share(self) -> f64 {
         self.accepted as f64 / self.judged.max(1) as f64
     }
 }
 
-/// Whether drafts fare worse at the end of long answers than at their beginning.
-pub(crate) fn decay(spec: &[Answer]) -> Check {
+/// Whether fewer drafts are accepted at the end of long answers than at their beginning.
+pub(super) fn decay(spec: &[DoctorAnswer]) -> DoctorCheck {
     const NAME: &str = "late decay";
-    let (mut first, mut last, mut long) = (Part::default(), Part::default(), 0);
+    let (mut first, mut last, mut long) = (AnswerQuarter::default(), AnswerQuarter::default(), 0);
     for answer in spec.iter().filter(|a| a.ids.len() >= LONG) {
         long += 1;
         for round in &answer.trace {
@@ -259,21 +260,21 @@ pub(crate) fn decay(spec: &[Answer]) -> Check {
         let words = format!(
             "too few drafts in answers of {LONG} tokens and more: longer answers (-n) or more prompts give more"
         );
-        return Check::open(NAME, words);
+        return DoctorCheck::not_checked(NAME, words);
     }
     judge_decay(NAME, first, last, long)
 }
 
-fn judge_decay(name: &'static str, first: Part, last: Part, answers: usize) -> Check {
+fn judge_decay(name: &'static str, first: AnswerQuarter, last: AnswerQuarter, answers: usize) -> DoctorCheck {
     let (a, b) = (first.share(), last.share());
     let words = format!("acceptance is {a:.2} in the first quarter of {answers} long answers and {b:.2} in the last");
     let pooled = (first.accepted + last.accepted) as f64 / (first.judged + last.judged) as f64;
     let noise = (pooled * (1.0 - pooled) * (1.0 / first.judged as f64 + 1.0 / last.judged as f64)).sqrt();
     let check = match a - b > 0.15 && a - b > 3.0 * noise {
-        false => Check::fine(name, words),
-        true => Check::note(
+        false => DoctorCheck::fine(name, words),
+        true => DoctorCheck::note(
             name,
-            Finding {
+            DoctorFinding {
                 cause: "decay",
                 symptom: "drafts fare worse late in long outputs".to_owned(),
                 words: format!("{words}; where `cached states` is ok that lies in the text and not in stale K and V"),
@@ -288,13 +289,14 @@ fn judge_decay(name: &'static str, first: Part, last: Part, answers: usize) -> C
 
 #[cfg(test)]
 mod tests {
-    use selfspec_engine::Reason;
+    use selfspec_model::SeqId;
+    use selfspec_speculate::Reason;
 
     use super::*;
-    use crate::doctor::check::Verdict;
-    use selfspec_lab::prompts;
+    use crate::doctor::check::CheckResult;
+    use crate::prompts;
 
-    fn answer(ids: &[TokenId], gained: &[usize]) -> Answer {
+    fn answer(ids: &[TokenId], gained: &[usize]) -> DoctorAnswer {
         let mut committed = 10;
         let round = |gained: &usize| {
             let trace = RoundTrace {
@@ -311,7 +313,7 @@ mod tests {
         let trace = gained.iter().map(round).collect();
         let mut stats = SpecStats::default();
         (stats.accepted, stats.rejected) = (3, 1);
-        Answer { ids: ids.to_vec(), prompt_len: 10, stats, trace, error: None, rounds: gained.len() }
+        DoctorAnswer { ids: ids.to_vec(), prompt_len: 10, stats, trace, error: None, rounds: gained.len() }
     }
 
     #[test]
@@ -319,17 +321,16 @@ mod tests {
         let cases = prompts::built_in();
         let plain = answer(&[1, 2, 3, 4, 5, 6], &[1, 1, 1, 1, 1, 1]);
         let same = answer(&[1, 2, 3, 4, 5, 6], &[1, 3, 2]);
-        assert_eq!(equality(&cases[..1], std::slice::from_ref(&plain), &[same]).verdict, Verdict::Fine);
+        assert_eq!(equality(&cases[..1], std::slice::from_ref(&plain), &[same]).result, CheckResult::Fine);
         let other = answer(&[1, 2, 3, 4, 4, 6], &[1, 3, 2]);
         let check = equality(&cases[..1], std::slice::from_ref(&plain), &[other]);
-        assert_eq!(check.verdict, Verdict::Fault);
+        assert_eq!(check.result, CheckResult::Fault);
         let expected =
             "prompt of line 1: equal up to token 4; there, in round 2, plain decoding has token 5, speculation token 4";
         assert_eq!(check.words, expected);
         let mut short = answer(&[1, 2, 3, 4], &[]);
         short.rounds = 3;
-        short.error =
-            Some(EngineError::Spec(SpecError::KvLength { seq: selfspec_engine::SeqId(0), expected: 13, got: 14 }));
+        short.error = Some(EngineError::Spec(SpecError::KvLength { seq: SeqId(0), expected: 13, got: 14 }));
         let check = equality(&cases[..1], &[plain], &[short]);
         assert_eq!(check.finding.as_ref().map(|f| f.cause), Some("rollback"));
         assert!(check.words.contains("after round 2, at token 4, the cache held 14 positions and not 13"), "{check:?}");
@@ -338,10 +339,10 @@ mod tests {
     #[test]
     fn a_fall_that_chance_explains_is_none() {
         let of = |accepted, of_last| {
-            let part = |accepted| Part { accepted, judged: 100 };
-            judge_decay("late decay", part(accepted), part(of_last), 5).verdict
+            let part = |accepted| AnswerQuarter { accepted, judged: 100 };
+            judge_decay("late decay", part(accepted), part(of_last), 5).result
         };
-        assert_eq!((of(70, 69), of(70, 55), of(70, 40)), (Verdict::Fine, Verdict::Fine, Verdict::Note));
-        assert_eq!(of(40, 70), Verdict::Fine, "to fare better is no decay");
+        assert_eq!((of(70, 69), of(70, 55), of(70, 40)), (CheckResult::Fine, CheckResult::Fine, CheckResult::Note));
+        assert_eq!(of(40, 70), CheckResult::Fine, "to fare better is no decay");
     }
 }

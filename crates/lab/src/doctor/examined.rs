@@ -1,26 +1,29 @@
-//! What is examined: the way to draft that a run of this model would take.
+//! The drafter that is examined: the one that a run of this model would take.
 
-use selfspec_engine::{
-    DraftLen, DraftPath, DrafterChoice, Engine, LayerPlan, Readout, SpeculationParams, TunedDrafter, Tuning,
-};
+use selfspec_engine::{Engine, TunedDrafter, Tuning};
+use selfspec_model::{LayerPlan, Readout};
+use selfspec_speculate::{DraftPath, DrafterChoice, SpeculationParams};
 
-/// The way to draft that a run would take.
+use crate::error::LabError;
+use crate::fixed_drafts::fixed_drafts;
+
+/// The drafter that a run would take.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Subject {
-    pub(crate) choice: DrafterChoice,
+pub(super) struct ExaminedDrafter {
+    pub(super) choice: DrafterChoice,
     /// How its rows run; `None`: it copies.
-    pub(crate) path: Option<DraftPath>,
-    /// What a run does that is told nothing else.
-    pub(crate) in_use: SpeculationParams,
+    pub(super) path: Option<DraftPath>,
+    /// The default parameters of a run.
+    pub(super) in_use: SpeculationParams,
 }
 
-impl Subject {
-    /// As the tuning says; else the exit head; else layer skip at half of the layers; else prompt lookup. A tuning that says not to speculate leaves what
-    /// there would be without it to be examined.
+impl ExaminedDrafter {
+    /// The tuning's choice; else the exit head; else layer skip at half of the layers; else prompt lookup. If the tuning
+    /// says not to speculate, the choice without it is examined.
     ///
     /// # Errors
     /// The tuning's layers do not fit the model.
-    pub(crate) fn of(engine: &Engine, tuning: Option<&Tuning>) -> anyhow::Result<Subject> {
+    pub(super) fn of(engine: &Engine, tuning: Option<&Tuning>) -> Result<ExaminedDrafter, LabError> {
         let n = engine.n_layers();
         let in_use = tuning.map(|t| t.speculation(n)).transpose()?.unwrap_or_default();
         let readout = if engine.has_draft_vocab() { Readout::DraftVocab } else { Readout::Head };
@@ -35,26 +38,22 @@ impl Subject {
             (_, Some(plan)) => skip(plan.clone()),
             _ => head.or(half).unwrap_or(lookup),
         };
-        Ok(Subject { choice, path, in_use })
+        Ok(ExaminedDrafter { choice, path, in_use })
     }
 
-    /// Drafts of a fixed length, whatever they cost.
-    pub(crate) fn always(&self, draft_len: usize) -> SpeculationParams {
-        SpeculationParams {
-            drafter: self.choice.clone(),
-            draft_len: DraftLen::Fixed(draft_len),
-            always: true,
-            ..SpeculationParams::default()
-        }
+    /// Drafts of a fixed length, whether they pay or not.
+    pub(super) fn always(&self, draft_len: usize) -> SpeculationParams {
+        fixed_drafts(&self.choice, draft_len)
     }
 
     /// In words.
-    pub(crate) fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.path.as_ref().map_or_else(|| "prompt lookup".to_owned(), ToString::to_string)
     }
 
-    /// The layers whose exit is looked at besides: those of the drafts, or half of them all where an exit head drafts or nothing does.
-    pub(crate) fn exit(&self, n_layers: usize) -> Option<LayerPlan> {
+    /// The layers whose exit is checked besides: those of the drafts, or half of all layers if an exit head drafts or
+    /// nothing does.
+    pub(super) fn exit(&self, n_layers: usize) -> Option<LayerPlan> {
         let own = self.path.as_ref().filter(|path| path.readout != Readout::ExitHead);
         own.map(|path| path.plan.clone()).or_else(|| half(n_layers))
     }

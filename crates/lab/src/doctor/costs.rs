@@ -1,60 +1,58 @@
-//! What a draft and a verification cost here, against what is believed of them, and the speed-up that this promises against the one that is had.
+//! Costs of a draft and a verification here against those that are believed, and the speed-up that they promise against
+//! the measured one.
 
-use selfspec_engine::{DraftLen, DraftPath, Engine, Request, SpeculationParams, Summary};
-use selfspec_lab::measure::MeasureOptions;
+use selfspec_engine::{Engine, Request, Summary};
+use selfspec_speculate::{DraftPath, SpeculationParams};
 use serde_json::json;
 
-use super::check::{Check, Finding};
-use super::outputs::Fared;
-use super::subject::Subject;
-use crate::output::Ui;
-use crate::progress::Steps;
-use selfspec_lab::prompts::PromptCase;
-use selfspec_lab::prompts::PromptStyle;
-use selfspec_lab::statistics::median;
-use selfspec_lab::statistics::tokens_per_second;
+use super::check::{DoctorCheck, DoctorFinding};
+use super::examined::ExaminedDrafter;
+use super::outputs::DraftAcceptance;
+use crate::error::LabError;
+use crate::measure::{MeasureOptions, measure};
+use crate::progress::{Stage, StageProgress};
+use crate::prompts::{PromptCase, PromptStyle};
+use crate::statistics::{LONGEST_CONSIDERED, best_draft_len, median, promised_speedup, tokens_per_second};
 
-/// Longest draft that is considered.
-const LONGEST: usize = 8;
 /// Positions beyond the context that a measurement takes.
-pub(crate) const ROWS: usize = LONGEST + 1;
+pub(super) const ROWS: usize = LONGEST_CONSIDERED + 1;
 /// Repetitions of a measurement: as many as the engine's cost model remembers of a kind of step, so that both are medians of the same times.
 const REPETITIONS: usize = 9;
 /// Measurements at the first context, apart in time.
-pub(crate) const TIMES: usize = 3;
+pub(super) const TIMES: usize = 3;
 /// c here over c as it is believed from which on it is underestimated: half way between right and half of it. The engine's cost model and the
 /// clock see the same steps, a tuning saw others.
 const UNDER: f64 = std::f64::consts::SQRT_2;
 /// Prompts on which speed is measured, and how often.
 const PAIRED: usize = 8;
 const ROUNDS: usize = 2;
-/// Speed-up below which speculation hardly pays, and acceptance below which that is no wonder.
+/// SpeedMeasurement-up below which speculation hardly pays, and acceptance below which that is no wonder.
 const HARDLY: f64 = 1.1;
 const PAYS: f64 = 1.02;
 const LOW: f64 = 0.65;
 /// Share of the predicted speed-up that is had where nothing else costs much.
 const HAD: f64 = 0.9;
 
-/// Costs at one context, over a plain step.
+/// CostsAtContext at one context, over a plain step.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Costs {
-    pub(crate) context: usize,
+pub(super) struct CostsAtContext {
+    pub(super) context: usize,
     /// c of each measurement; empty where nothing runs to draft.
     c: Vec<f64>,
-    /// What the engine's cost model made of the same steps.
+    /// c of the engine's cost model from the same steps.
     believed: Vec<f64>,
     b: Vec<f64>, // (m - 1)
     plain_ms: f64,
 }
 
-impl Costs {
+impl CostsAtContext {
     /// Times passes and draft steps after `context` positions.
-    pub(crate) fn measure(
+    pub(super) fn measure(
         engine: &Engine,
         path: Option<&DraftPath>,
         context: usize,
         times: usize,
-    ) -> anyhow::Result<Costs> {
+    ) -> Result<CostsAtContext, LabError> {
         let options = MeasureOptions {
             context,
             rows: (1..=ROWS).collect(),
@@ -65,14 +63,14 @@ impl Costs {
         };
         let (mut c, mut believed, mut b, mut plain) = (Vec::new(), Vec::new(), vec![Vec::new(); ROWS], Vec::new());
         for _ in 0..times {
-            let measured = selfspec_lab::measure::measure(engine, &options)?;
+            let measured = measure(engine, &options)?;
             c.extend(path.and_then(|path| measured.c(path)));
             believed.extend(path.and_then(|path| measured.believed_c(path)));
             plain.extend(measured.plain_s());
             b.iter_mut().zip(1..).for_each(|(b, m)| b.extend(measured.b(m)));
         }
         let b = b.iter_mut().map(|b| median(b).max(1.0)).collect();
-        Ok(Costs { context, c, believed, b, plain_ms: median(&mut plain) * 1e3 })
+        Ok(CostsAtContext { context, c, believed, b, plain_ms: median(&mut plain) * 1e3 })
     }
 
     /// c here: 0 of drafts that are copied.
@@ -80,20 +78,14 @@ impl Costs {
         median(&mut self.c.clone())
     }
 
-    /// The speed-up that rounds of `k` drafts promise at a cost of `c` each: tokens a round over its cost.
+    /// The speed-up that rounds of `k` drafts promise at a cost of `c` each.
     fn speedup(&self, c: f64, k: usize, accepted: &dyn Fn(usize) -> f64) -> f64 {
-        let (mut tokens, mut reached) = (1.0, 1.0);
-        for place in 0..k {
-            reached *= accepted(place);
-            tokens += reached;
-        }
-        tokens / (c * k as f64 + self.b[k])
+        promised_speedup(c, &self.b, k, accepted)
     }
 
-    /// The draft length that promises most, and what it promises.
+    /// The draft length that promises most, and the speed-up that it promises.
     fn best(&self, c: f64, accepted: &dyn Fn(usize) -> f64) -> (usize, f64) {
-        let all = (1..=LONGEST).map(|k| (k, self.speedup(c, k, accepted)));
-        all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, 0.0))
+        best_draft_len(c, &self.b, accepted)
     }
 
     fn words(&self, accepted: &dyn Fn(usize) -> f64) -> String {
@@ -105,12 +97,12 @@ impl Costs {
     }
 }
 
-/// A c that something goes by.
+/// A c that a choice rests on.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Believed {
-    pub(crate) by: &'static str,
+pub(super) struct BelievedCost {
+    pub(super) by: &'static str,
     /// Beside each measurement.
-    pub(crate) c: Vec<f64>,
+    pub(super) c: Vec<f64>,
 }
 
 /// Whether c is underestimated: by every measurement, so that one on a busy moment says nothing.
@@ -121,29 +113,36 @@ fn underestimated(measured: &[f64], believed: &[f64]) -> bool {
 }
 
 /// Compares c as it is measured here with c as the engine's cost model and the tuning have it.
-pub(crate) fn cost_of_a_draft(costs: &Costs, tuned_c: Option<f64>, fared: &Fared) -> Check {
+pub(super) fn cost_of_a_draft(costs: &CostsAtContext, tuned_c: Option<f64>, drafts: &DraftAcceptance) -> DoctorCheck {
     const NAME: &str = "cost of a draft";
     if costs.c.is_empty() {
-        return Check::open(NAME, "drafts are copied, which costs nothing");
+        return DoctorCheck::not_checked(NAME, "drafts are copied, which costs nothing");
     }
-    let engine = Believed { by: "the engine's cost model", c: costs.believed.clone() };
-    let tuning = tuned_c.map(|c| Believed { by: "the tuning", c: vec![c; costs.c.len()] });
-    let all: Vec<Believed> = std::iter::once(engine).chain(tuning).collect();
-    judge_cost(NAME, costs, &all, &|place| fared.at(place))
+    let engine = BelievedCost { by: "the engine's cost model", c: costs.believed.clone() };
+    let tuning = tuned_c.map(|c| BelievedCost { by: "the tuning", c: vec![c; costs.c.len()] });
+    let all: Vec<BelievedCost> = std::iter::once(engine).chain(tuning).collect();
+    judge_cost(NAME, costs, &all, &|place| drafts.at(place))
 }
 
-fn judge_cost(name: &'static str, costs: &Costs, believed: &[Believed], accepted: &dyn Fn(usize) -> f64) -> Check {
+fn judge_cost(
+    name: &'static str,
+    costs: &CostsAtContext,
+    believed: &[BelievedCost],
+    accepted: &dyn Fn(usize) -> f64,
+) -> DoctorCheck {
     let c = costs.c();
-    let of = |b: &Believed| median(&mut b.c.clone());
+    let of = |b: &BelievedCost| median(&mut b.c.clone());
     let beliefs: Vec<String> = believed.iter().map(|b| format!("{} has {:.2}", b.by, of(b))).collect();
     let (k, gain) = costs.best(c, accepted);
     let check = match believed.iter().find(|b| underestimated(&costs.c, &b.c)) {
-        None => Check::fine(name, format!("c is {c:.2} after {} positions; {}", costs.context, beliefs.join(", "))),
+        None => {
+            DoctorCheck::fine(name, format!("c is {c:.2} after {} positions; {}", costs.context, beliefs.join(", ")))
+        }
         Some(wrong) => {
             let (believed_k, promised) = costs.best(of(wrong), accepted);
-            Check::fault(
+            DoctorCheck::fault(
                 name,
-                Finding {
+                DoctorFinding {
                     cause: "cost",
                     symptom: "speed-up is below the prediction although acceptance is fine".to_owned(),
                     words: format!(
@@ -168,38 +167,38 @@ fn judge_cost(name: &'static str, costs: &Costs, believed: &[Believed], accepted
 
 /// Speeds of the same prompts, run by turns.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Speed {
+pub(super) struct SpeedMeasurement {
     k: usize,
     /// By the formula, with the tokens a round that came of it.
     predicted: f64,
     /// Median of the ratios to plain decoding.
     measured: f64,
-    /// The same of what a run does that is told nothing else.
+    /// The same of a run with default parameters.
     in_use: f64,
     tokens_a_round: f64,
 }
 
 /// Runs prompts plainly, with the draft length that promises most, and as they are in use.
-pub(crate) fn speed(
+pub(super) fn speed(
     engine: &Engine,
-    subject: &Subject,
-    costs: &Costs,
-    fared: &Fared,
+    examined: &ExaminedDrafter,
+    costs: &CostsAtContext,
+    drafts: &DraftAcceptance,
     prompts: &[PromptCase],
     (style, max_tokens): (PromptStyle, usize),
-    ui: &Ui,
-) -> anyhow::Result<Speed> {
-    let k = costs.best(costs.c(), &|place| fared.at(place)).0;
-    let fixed = SpeculationParams { draft_len: DraftLen::Fixed(k), ..subject.always(k) };
+    progress: &dyn StageProgress,
+) -> Result<SpeedMeasurement, LabError> {
+    let k = costs.best(costs.c(), &|place| drafts.at(place)).0;
+    let fixed = examined.always(k);
     let stride = prompts.len().div_ceil(PAIRED).max(1);
     let chosen: Vec<&PromptCase> = prompts.iter().step_by(stride).collect();
-    let steps = Steps::new(ui, "measuring speed", (3 * ROUNDS * chosen.len()) as u64);
-    let run = |case: &PromptCase, speculation: &SpeculationParams| -> anyhow::Result<Summary> {
+    let stage = Stage::begin(progress, "measuring speed", 3 * ROUNDS * chosen.len());
+    let run = |case: &PromptCase, speculation: &SpeculationParams| -> Result<Summary, LabError> {
         let mut request = Request::new(case.prompt(style));
         request.max_tokens = Some(max_tokens);
         request.speculation = speculation.clone();
         let summary = engine.submit(request)?.wait()?;
-        steps.step();
+        stage.step();
         Ok(summary)
     };
     let (mut always, mut in_use, mut tokens, mut rounds) = (Vec::new(), Vec::new(), 0, 0);
@@ -207,7 +206,7 @@ pub(crate) fn speed(
         for case in &chosen {
             let plain = tokens_per_second(&run(case, &SpeculationParams::off())?);
             let drafted = run(case, &fixed)?;
-            let used = tokens_per_second(&run(case, &subject.in_use)?);
+            let used = tokens_per_second(&run(case, &examined.in_use)?);
             // The pass of the prompt gives a token and is no round.
             tokens += drafted.completion_tokens.saturating_sub(1);
             rounds += drafted.stats.rounds.saturating_sub(1);
@@ -219,32 +218,39 @@ pub(crate) fn speed(
     }
     let tokens_a_round = tokens as f64 / rounds.max(1) as f64;
     let predicted = tokens_a_round / (costs.c() * k as f64 + costs.b[k]);
-    Ok(Speed { k, predicted, measured: median(&mut always), in_use: median(&mut in_use), tokens_a_round })
+    Ok(SpeedMeasurement { k, predicted, measured: median(&mut always), in_use: median(&mut in_use), tokens_a_round })
 }
 
-/// What becomes of the speed, and why.
-pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Check {
+/// Whether speculation is as fast as it should be, and why not.
+pub(super) fn judge_speed(
+    speed: &SpeedMeasurement,
+    examined: &ExaminedDrafter,
+    drafts: &DraftAcceptance,
+) -> DoctorCheck {
     const NAME: &str = "speed-up";
-    let acceptance = fared.all.acceptance().unwrap_or(0.0);
-    let Speed { k, predicted, measured, in_use, tokens_a_round } = *speed;
+    let acceptance = drafts.all.acceptance().unwrap_or(0.0);
+    let SpeedMeasurement { k, predicted, measured, in_use, tokens_a_round } = *speed;
     let words = format!(
         "k = {k} gives {measured:.2} (predicted {predicted:.2}, {tokens_a_round:.2} tokens a round, acceptance {acceptance:.2}); a run that is told \
          nothing else gives {in_use:.2}"
     );
-    let copies = subject.path.is_none();
+    let copies = examined.path.is_none();
     let check = if measured == 0.0 {
-        Check::open(NAME, "answers of one token have no speed: longer ones (-n) do")
+        DoctorCheck::not_checked(NAME, "answers of one token have no speed: longer ones (-n) do")
     } else if measured < HARDLY && acceptance < LOW {
         let pays = match (predicted < PAYS && measured < PAYS, in_use < PAYS) {
             (true, true) => "; nothing pays here: do not speculate".to_owned(),
             (true, false) => {
-                format!("; drafts of {} pay at no k: leave them, what a run drafts by itself is enough", subject.name())
+                format!(
+                    "; drafts of {} pay at no k: leave them, what a run drafts by itself is enough",
+                    examined.name()
+                )
             }
             (false, _) => String::new(),
         };
-        Check::note(
+        DoctorCheck::note(
             NAME,
-            Finding {
+            DoctorFinding {
                 cause: "acceptance",
                 symptom: "speed-up of a fixed draft length is below 1.1".to_owned(),
                 words: format!("acceptance is low for what a draft costs: {words}{pays}"),
@@ -253,9 +259,9 @@ pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Ch
             },
         )
     } else if measured < HAD * predicted && !copies {
-        Check::note(
+        DoctorCheck::note(
             NAME,
-            Finding {
+            DoctorFinding {
                 cause: "overhead",
                 symptom: "speed-up is below the prediction although acceptance is fine".to_owned(),
                 words: format!("rounds cost more than their passes: {words}"),
@@ -264,7 +270,7 @@ pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Ch
             },
         )
     } else {
-        Check::fine(NAME, words)
+        DoctorCheck::fine(NAME, words)
     };
     let figures =
         [("measured", measured), ("predicted", predicted), ("in_use", in_use), ("tokens_a_round", tokens_a_round)];
@@ -272,25 +278,25 @@ pub(crate) fn judge_speed(speed: &Speed, subject: &Subject, fared: &Fared) -> Ch
     check.with("draft_len", k).with("draft_acceptance", json!(acceptance))
 }
 
-/// What is left of the gain at long contexts.
-pub(crate) fn long_context(costs: &[Costs], fared: &Fared) -> Check {
+/// Whether the gain remains at long contexts.
+pub(super) fn long_context(costs: &[CostsAtContext], drafts: &DraftAcceptance) -> DoctorCheck {
     const NAME: &str = "long context";
-    let accepted = |place: usize| fared.at(place);
+    let accepted = |place: usize| drafts.at(place);
     let words: Vec<String> = costs.iter().map(|c| c.words(&accepted)).collect();
-    let best = |c: &Costs| c.best(c.c(), &accepted);
+    let best = |c: &CostsAtContext| c.best(c.c(), &accepted);
     // Where one draft is best and promises as much as more did before, nothing is gone.
-    let gone = |c: &Costs, before: f64| best(c).1 < 1.0 || (best(c).0 < 2 && best(c).1 < before);
-    let worth = |first: &Costs| best(first).0 > 1 || best(first).1 >= PAYS;
+    let gone = |c: &CostsAtContext, before: f64| best(c).1 < 1.0 || (best(c).0 < 2 && best(c).1 < before);
+    let worth = |first: &CostsAtContext| best(first).0 > 1 || best(first).1 >= PAYS;
     let start = costs.first().map_or(0.0, |first| best(first).1);
     let check = match (costs, costs.iter().skip(1).find(|c| gone(c, start))) {
-        ([] | [_], _) => Check::open(NAME, "it takes two of --contexts that the model has room for"),
+        ([] | [_], _) => DoctorCheck::not_checked(NAME, "it takes two of --contexts that the model has room for"),
         ([first, ..], Some(at)) if worth(first) => {
             let (k, gain) = best(at);
             let (state, off) =
                 if gain < 1.0 { ("nothing pays", "off there") } else { ("the best k is 1", "k = 1, or off, there") };
-            Check::note(
+            DoctorCheck::note(
                 NAME,
-                Finding {
+                DoctorFinding {
                     cause: "long-context",
                     symptom: "the gain is gone at long contexts".to_owned(),
                     words: format!(
@@ -304,7 +310,7 @@ pub(crate) fn long_context(costs: &[Costs], fared: &Fared) -> Check {
                 },
             )
         }
-        _ => Check::fine(NAME, words.join("; ")),
+        _ => DoctorCheck::fine(NAME, words.join("; ")),
     };
     let figures = costs
         .iter()
@@ -314,34 +320,35 @@ pub(crate) fn long_context(costs: &[Costs], fared: &Fared) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_engine::{DrafterChoice, SpecStats};
+    use selfspec_model::{LayerPlan, Readout};
+    use selfspec_speculate::{DrafterChoice, SpecStats};
 
     use super::*;
-    use crate::doctor::check::Verdict;
+    use crate::doctor::check::CheckResult;
 
-    fn costs(context: usize, c: f64) -> Costs {
-        Costs { context, c: vec![c; 3], believed: vec![c; 3], b: vec![1.0; ROWS], plain_ms: 10.0 }
+    fn costs(context: usize, c: f64) -> CostsAtContext {
+        CostsAtContext { context, c: vec![c; 3], believed: vec![c; 3], b: vec![1.0; ROWS], plain_ms: 10.0 }
     }
 
-    fn fared(accepted: u64) -> Fared {
+    fn drafts(accepted: u64) -> DraftAcceptance {
         let mut all = SpecStats::default();
         (all.accepted, all.rejected) = (accepted, 100 - accepted);
         (all.by_position[0].accepted, all.by_position[0].judged) = (accepted, 100);
-        Fared { all, ..Fared::default() }
+        DraftAcceptance { all, ..DraftAcceptance::default() }
     }
 
     #[test]
     fn a_c_that_is_believed_to_be_half_is_found_and_a_true_one_is_not() {
         let of = |believed: &[f64]| {
-            let believed = [Believed { by: "the engine's cost model", c: believed.to_vec() }];
+            let believed = [BelievedCost { by: "the engine's cost model", c: believed.to_vec() }];
             let check = judge_cost("cost of a draft", &costs(256, 0.4), &believed, &|_| 0.8);
-            (check.verdict, check.words)
+            (check.result, check.words)
         };
-        assert_eq!(of(&[0.4, 0.4, 0.4]).0, Verdict::Fine);
-        assert_eq!(of(&[0.35, 0.5, 0.33]).0, Verdict::Fine);
-        assert_eq!(of(&[0.2, 0.2, 0.38]).0, Verdict::Fine, "one measurement of three is no proof");
-        let (verdict, words) = of(&[0.2, 0.2, 0.2]);
-        assert_eq!(verdict, Verdict::Fault);
+        assert_eq!(of(&[0.4, 0.4, 0.4]).0, CheckResult::Fine);
+        assert_eq!(of(&[0.35, 0.5, 0.33]).0, CheckResult::Fine);
+        assert_eq!(of(&[0.2, 0.2, 0.38]).0, CheckResult::Fine, "one measurement of three is no proof");
+        let (result, words) = of(&[0.2, 0.2, 0.2]);
+        assert_eq!(result, CheckResult::Fault);
         assert!(
             words.contains("the engine's cost model has 0.20, and a draft step costs 0.40 plain steps here (4.00 ms)"),
             "{words}"
@@ -354,44 +361,45 @@ mod tests {
 
     #[test]
     fn a_tuning_of_another_day_is_compared_too() {
-        let check = |tuned| cost_of_a_draft(&costs(256, 0.4), tuned, &fared(80));
-        assert_eq!((check(None).verdict, check(Some(0.38)).verdict), (Verdict::Fine, Verdict::Fine));
+        let check = |tuned| cost_of_a_draft(&costs(256, 0.4), tuned, &drafts(80));
+        assert_eq!((check(None).result, check(Some(0.38)).result), (CheckResult::Fine, CheckResult::Fine));
         let check = check(Some(0.2));
-        assert!(check.verdict == Verdict::Fault && check.words.contains("the tuning has 0.20"), "{check:?}");
+        assert!(check.result == CheckResult::Fault && check.words.contains("the tuning has 0.20"), "{check:?}");
         assert_eq!(
-            cost_of_a_draft(&Costs { c: Vec::new(), ..costs(256, 0.0) }, None, &fared(80)).verdict,
-            Verdict::Open
+            cost_of_a_draft(&CostsAtContext { c: Vec::new(), ..costs(256, 0.0) }, None, &drafts(80)).result,
+            CheckResult::NotChecked
         );
     }
 
     #[test]
     fn a_slow_run_has_a_reason() {
-        let subject = |path| Subject { choice: DrafterChoice::Auto, path, in_use: SpeculationParams::default() };
-        let path = DraftPath { plan: selfspec_engine::LayerPlan::full(2), readout: selfspec_engine::Readout::Head };
+        let examined =
+            |path| ExaminedDrafter { choice: DrafterChoice::Auto, path, in_use: SpeculationParams::default() };
+        let path = DraftPath { plan: LayerPlan::full(2), readout: Readout::Head };
         let of = |measured, predicted, accepted| {
-            let speed = Speed { k: 2, predicted, measured, in_use: measured, tokens_a_round: 1.5 };
-            let check = judge_speed(&speed, &subject(Some(path.clone())), &fared(accepted));
-            (check.verdict, check.finding.map(|f| (f.cause, f.words.contains("do not speculate"))))
+            let speed = SpeedMeasurement { k: 2, predicted, measured, in_use: measured, tokens_a_round: 1.5 };
+            let check = judge_speed(&speed, &examined(Some(path.clone())), &drafts(accepted));
+            (check.result, check.finding.map(|f| (f.cause, f.words.contains("do not speculate"))))
         };
-        assert_eq!(of(1.4, 1.45, 80), (Verdict::Fine, None));
-        assert_eq!(of(1.05, 1.05, 40), (Verdict::Note, Some(("acceptance", false))));
-        assert_eq!(of(0.9, 0.95, 40), (Verdict::Note, Some(("acceptance", true))));
-        assert_eq!(of(1.2, 1.5, 80), (Verdict::Note, Some(("overhead", false))));
-        assert_eq!(of(0.0, 1.5, 80), (Verdict::Open, None));
+        assert_eq!(of(1.4, 1.45, 80), (CheckResult::Fine, None));
+        assert_eq!(of(1.05, 1.05, 40), (CheckResult::Note, Some(("acceptance", false))));
+        assert_eq!(of(0.9, 0.95, 40), (CheckResult::Note, Some(("acceptance", true))));
+        assert_eq!(of(1.2, 1.5, 80), (CheckResult::Note, Some(("overhead", false))));
+        assert_eq!(of(0.0, 1.5, 80), (CheckResult::NotChecked, None));
     }
 
     #[test]
     fn a_gain_that_attention_eats_is_told_with_the_context_where_it_ends() {
         let of = |long| {
-            let check = long_context(&[costs(256, 0.2), costs(4096, long)], &fared(70));
-            (check.verdict, check.words)
+            let check = long_context(&[costs(256, 0.2), costs(4096, long)], &drafts(70));
+            (check.result, check.words)
         };
-        assert_eq!(of(0.25).0, Verdict::Fine);
-        let (verdict, words) = of(0.65);
-        assert!(verdict == Verdict::Note && words.ends_with("from 4096 positions on the best k is 1"), "{words}");
+        assert_eq!(of(0.25).0, CheckResult::Fine);
+        let (result, words) = of(0.65);
+        assert!(result == CheckResult::Note && words.ends_with("from 4096 positions on the best k is 1"), "{words}");
         assert!(of(0.8).1.ends_with("from 4096 positions on nothing pays"));
-        let never = long_context(&[costs(256, 0.9), costs(4096, 0.9)], &fared(30));
-        assert_eq!(never.verdict, Verdict::Fine, "that is not for the context");
-        assert_eq!(long_context(&[costs(256, 0.2)], &fared(70)).verdict, Verdict::Open);
+        let never = long_context(&[costs(256, 0.9), costs(4096, 0.9)], &drafts(30));
+        assert_eq!(never.result, CheckResult::Fine, "that is not for the context");
+        assert_eq!(long_context(&[costs(256, 0.2)], &drafts(70)).result, CheckResult::NotChecked);
     }
 }

@@ -1,15 +1,17 @@
-//! Rounds of draft, verification and rollback by hand, on the engine's own backend, beside plain decoding of the same tokens: after each
-//! one the caches of both must agree in length, in pages and in what comes of them.
+//! Rounds of draft, verification and rollback by hand, on the engine's own backend, beside plain decoding of the same
+//! tokens. After each round the caches of both must agree in length, in pages and in the logits computed from them.
 //!
-//! The drafts are the tokens that the model said, with one made wrong: so every accepted length occurs, whatever the drafter is worth.
+//! The drafts are the tokens of the model's answer, with one made wrong: every accepted length occurs, however good the
+//! drafter is.
 
 use std::hash::{Hash, Hasher};
 
-use selfspec_engine::{
-    Backend, BackendError, DraftPath, Engine, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId,
-};
+use selfspec_engine::Engine;
+use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId};
+use selfspec_speculate::DraftPath;
 
-use super::check::{Check, Finding};
+use super::check::{DoctorCheck, DoctorFinding};
+use crate::error::LabError;
 
 /// Tokens drafted a round.
 const DRAFTS: usize = 4;
@@ -18,48 +20,53 @@ const TOGETHER: usize = 4;
 
 /// A prompt with its plain answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Text {
-    pub(crate) line: usize,
-    pub(crate) tokens: Vec<TokenId>,
-    pub(crate) prompt_len: usize,
+pub(super) struct AnswerText {
+    pub(super) line: usize,
+    pub(super) tokens: Vec<TokenId>,
+    pub(super) prompt_len: usize,
 }
 
-/// What was seen in the rounds.
+/// What the rounds showed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Seen {
-    pub(crate) sequences: usize,
-    pub(crate) rounds: usize,
-    /// Rollbacks: a round of one sequence of which a draft was refused.
-    pub(crate) rollbacks: usize,
+pub(super) struct RoundObservations {
+    pub(super) sequences: usize,
+    pub(super) rounds: usize,
+    /// Rollbacks: rounds of one sequence in which a draft was rejected.
+    pub(super) rollbacks: usize,
     /// Pages after the last round: of speculation, of plain decoding.
-    pub(crate) pages: (usize, usize),
+    pub(super) pages: (usize, usize),
     /// Most pages of speculation within a round.
-    pub(crate) peak: usize,
-    pub(crate) wrong: Option<Wrong>,
+    pub(super) peak: usize,
+    pub(super) wrong: Option<RoundFault>,
 }
 
-/// The first thing that was not as it must be.
+/// The first thing that was wrong.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Wrong {
+pub(super) enum RoundFault {
     /// The cache's length is not the committed tokens less one.
     Length { line: usize, round: usize, committed: usize, got: usize },
     /// Verification gave other logits than plain decoding.
     Verified { line: usize, round: usize, token: usize },
-    /// A draft from the cache that rounds left behind is not what it is from the cache of plain decoding.
+    /// A draft from the cache after rounds differs from one from the cache of plain decoding.
     Stale { line: usize, round: usize },
     /// Rounds left more or fewer pages behind than plain decoding.
     Pages { round: usize, speculation: usize, plain: usize },
 }
 
 /// Runs the rounds on the longest answers.
-pub(crate) fn run(engine: &Engine, path: &DraftPath, texts: &[Text]) -> anyhow::Result<Option<Seen>> {
-    let mut texts: Vec<Text> = texts.iter().filter(|t| t.tokens.len() >= t.prompt_len + DRAFTS + 2).cloned().collect();
+pub(super) fn run(
+    engine: &Engine,
+    path: &DraftPath,
+    texts: &[AnswerText],
+) -> Result<Option<RoundObservations>, LabError> {
+    let mut texts: Vec<AnswerText> =
+        texts.iter().filter(|t| t.tokens.len() >= t.prompt_len + DRAFTS + 2).cloned().collect();
     texts.sort_by_key(|t| std::cmp::Reverse(t.tokens.len() - t.prompt_len));
     texts.truncate(TOGETHER);
     let path = path.clone();
     Ok(engine.exclusive(move |backend| {
         let page = backend.page_positions();
-        let pages = |text: &Text| 2 * (text.tokens.len() + DRAFTS + 1).div_ceil(page);
+        let pages = |text: &AnswerText| 2 * (text.tokens.len() + DRAFTS + 1).div_ceil(page);
         let mut free = backend.free_pages();
         texts.retain(|text| {
             let fits = pages(text) <= free;
@@ -69,7 +76,7 @@ pub(crate) fn run(engine: &Engine, path: &DraftPath, texts: &[Text]) -> anyhow::
         if texts.is_empty() {
             return Ok(None);
         }
-        let mut hands = Hands::new(backend, &path, &texts);
+        let mut hands = HandRounds::new(backend, &path, &texts);
         let seen = hands.all();
         hands.free();
         seen.map(Some)
@@ -77,23 +84,23 @@ pub(crate) fn run(engine: &Engine, path: &DraftPath, texts: &[Text]) -> anyhow::
 }
 
 /// The rounds under way.
-struct Hands<'a> {
+struct HandRounds<'a> {
     backend: &'a mut dyn Backend,
     path: &'a DraftPath,
     full: LayerPlan,
-    texts: &'a [Text],
+    texts: &'a [AnswerText],
     spec: Vec<SeqId>,  // (text)
     plain: Vec<SeqId>, // (text)
     committed: Vec<usize>,
     out: StepOutput,
-    seen: Seen,
+    seen: RoundObservations,
 }
 
-impl<'a> Hands<'a> {
-    fn new(backend: &'a mut dyn Backend, path: &'a DraftPath, texts: &'a [Text]) -> Self {
+impl<'a> HandRounds<'a> {
+    fn new(backend: &'a mut dyn Backend, path: &'a DraftPath, texts: &'a [AnswerText]) -> Self {
         let spec = texts.iter().map(|_| backend.create()).collect();
         let plain = texts.iter().map(|_| backend.create()).collect();
-        Hands {
+        HandRounds {
             full: LayerPlan::full(backend.n_layers()),
             backend,
             path,
@@ -102,7 +109,7 @@ impl<'a> Hands<'a> {
             plain,
             committed: texts.iter().map(|t| t.prompt_len).collect(),
             out: StepOutput::default(),
-            seen: Seen { sequences: texts.len(), ..Seen::default() },
+            seen: RoundObservations { sequences: texts.len(), ..RoundObservations::default() },
         }
     }
 
@@ -123,13 +130,13 @@ impl<'a> Hands<'a> {
         Row { plan: self.path.plan.clone(), keep, readout: self.path.readout, ..self.row(seq, pos, token) }
     }
 
-    /// Row i of a round of text t: its token, where the draft at place `wrong` is not what the model said.
+    /// Row i of a round of text t: its token, where the draft at place `wrong` is not the model's token.
     fn token(&self, t: usize, i: usize, wrong: usize) -> TokenId {
-        let said = self.texts[t].tokens[self.committed[t] - 1 + i];
-        if i == wrong + 1 { if said == 0 { 1 } else { said - 1 } } else { said }
+        let answered = self.texts[t].tokens[self.committed[t] - 1 + i];
+        if i == wrong + 1 { if answered == 0 { 1 } else { answered - 1 } } else { answered }
     }
 
-    fn all(&mut self) -> Result<Seen, BackendError> {
+    fn all(&mut self) -> Result<RoundObservations, BackendError> {
         for seqs in [self.spec.clone(), self.plain.clone()] {
             let before = self.used();
             for (t, seq) in seqs.iter().enumerate() {
@@ -145,14 +152,14 @@ impl<'a> Hands<'a> {
         Ok(self.seen.clone())
     }
 
-    /// Commits positions of text t as plain decoding does, and gives the marks of their logits.
+    /// Commits positions of text t as plain decoding does, and returns the hashes of their logits.
     fn read(&mut self, seq: SeqId, t: usize, from: usize, to: usize) -> Result<Vec<u64>, BackendError> {
         let mut marks = Vec::new();
         for pos in from..to {
             let row = self.row(seq, pos, self.texts[t].tokens[pos]);
             self.backend.step(&[row], &mut self.out)?;
             self.backend.set_len(seq, pos + 1)?;
-            marks.push(mark(self.out.logits(0)));
+            marks.push(logits_hash(self.out.logits(0)));
         }
         Ok(marks)
     }
@@ -169,7 +176,7 @@ impl<'a> Hands<'a> {
                 .collect();
             self.backend.step(&rows, &mut self.out)?;
             if i == 0 {
-                first_drafts = (0..texts.len()).map(|t| mark(self.out.logits(t))).collect();
+                first_drafts = (0..texts.len()).map(|t| logits_hash(self.out.logits(t))).collect();
             }
         }
         let kept = self.path.plan.exact_prefix() > 0;
@@ -181,7 +188,7 @@ impl<'a> Hands<'a> {
             (0..texts.len()).flat_map(|t| (0..=DRAFTS).map(move |i| (t, i))).map(|(t, i)| verify(t, i)).collect();
         self.backend.step(&rows, &mut self.out)?;
         self.seen.peak = self.seen.peak.max(self.seen.pages.0 + self.used() - before);
-        let verified: Vec<u64> = (0..rows.len()).map(|i| mark(self.out.logits(i))).collect();
+        let verified: Vec<u64> = (0..rows.len()).map(|i| logits_hash(self.out.logits(i))).collect();
         let old = self.committed.clone();
         for (t, text) in texts.iter().enumerate() {
             self.seen.rollbacks += usize::from(wrong(t) < DRAFTS);
@@ -191,44 +198,49 @@ impl<'a> Hands<'a> {
             let got = self.backend.kv_len(self.spec[t])?;
             if got != expected {
                 let (line, committed) = (text.line, self.committed[t]);
-                self.seen.wrong = Some(Wrong::Length { line, round, committed, got });
+                self.seen.wrong = Some(RoundFault::Length { line, round, committed, got });
                 return Ok(());
             }
         }
         self.seen.pages.0 = self.seen.pages.0 + self.used() - before;
-        self.beside(&old, &first_drafts, &verified)
+        self.compare_with_plain(&old, &first_drafts, &verified)
     }
 
-    /// The same tokens by plain decoding, and what both have come to.
-    fn beside(&mut self, old: &[usize], first_drafts: &[u64], verified: &[u64]) -> Result<(), BackendError> {
+    /// Decodes the same tokens plainly, and compares.
+    fn compare_with_plain(
+        &mut self,
+        old: &[usize],
+        first_drafts: &[u64],
+        verified: &[u64],
+    ) -> Result<(), BackendError> {
         let (round, before, texts) = (self.seen.rounds, self.used(), self.texts);
         for t in 0..texts.len() {
             let (line, seq, start) = (texts[t].line, self.plain[t], old[t] - 1);
             let row = self.draft_row(seq, start, texts[t].tokens[start]);
             self.backend.step(&[row], &mut self.out)?;
-            let draft = mark(self.out.logits(0));
+            let draft = logits_hash(self.out.logits(0));
             self.backend.set_len(seq, start)?;
             if draft != first_drafts[t] {
-                self.seen.wrong.get_or_insert(Wrong::Stale { line, round });
+                self.seen.wrong.get_or_insert(RoundFault::Stale { line, round });
             }
             let marks = self.read(seq, t, start, self.committed[t] - 1)?;
             let own = &verified[t * (DRAFTS + 1)..];
             if let Some(i) = (0..marks.len()).find(|i| marks[*i] != own[*i]) {
                 let token = start + i + 1 - texts[t].prompt_len;
-                self.seen.wrong.get_or_insert(Wrong::Verified { line, round, token });
+                self.seen.wrong.get_or_insert(RoundFault::Verified { line, round, token });
             }
         }
         self.seen.pages.1 = self.seen.pages.1 + self.used() - before;
         let (speculation, plain) = self.seen.pages;
         if speculation != plain {
-            self.seen.wrong.get_or_insert(Wrong::Pages { round, speculation, plain });
+            self.seen.wrong.get_or_insert(RoundFault::Pages { round, speculation, plain });
         }
         Ok(())
     }
 }
 
-/// The bits of a row of logits in short.
-fn mark(logits: &[f32]) -> u64 {
+/// A hash of the bits of a row of logits. Shape: (token).
+fn logits_hash(logits: &[f32]) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     logits.iter().for_each(|l| l.to_bits().hash(&mut hasher));
     hasher.finish()
@@ -239,10 +251,10 @@ const CACHE: &str = "cached states";
 const MEMORY: &str = "memory in a batch";
 
 /// A rollback of wrong length.
-pub(crate) fn short_rollback(words: String) -> Check {
-    Check::fault(
+pub(super) fn short_rollback(words: String) -> DoctorCheck {
+    DoctorCheck::fault(
         ROLLBACK,
-        Finding {
+        DoctorFinding {
             cause: "rollback",
             symptom: "a word is repeated now and then, and long outputs decay".to_owned(),
             words,
@@ -252,21 +264,21 @@ pub(crate) fn short_rollback(words: String) -> Check {
     )
 }
 
-/// Three checks: of the rollback, of what rounds leave in the cache, and of the pages that they take.
-pub(crate) fn judge(seen: &Seen) -> [Check; 3] {
+/// Three checks: of the rollback, of the cache after rounds, and of the pages that they take.
+pub(super) fn judge_rounds(seen: &RoundObservations) -> [DoctorCheck; 3] {
     let rounds = format!("{} rounds of {} sequences", seen.rounds, seen.sequences);
     let mut checks = [
-        Check::fine(
+        DoctorCheck::fine(
             ROLLBACK,
             format!("after {rounds}, {} of them cut short, the cache held committed - 1 positions", seen.rollbacks),
         ),
-        Check::fine(
+        DoctorCheck::fine(
             CACHE,
             format!(
                 "after each of {rounds} the next draft and the verified logits were those of plain decoding, bit for bit"
             ),
         ),
-        Check::fine(
+        DoctorCheck::fine(
             MEMORY,
             format!(
                 "{} pages with speculation, {} with plain decoding of the same tokens (up to {} within a round)",
@@ -275,9 +287,9 @@ pub(crate) fn judge(seen: &Seen) -> [Check; 3] {
         ),
     ];
     let stale = |words: String| {
-        Check::fault(
+        DoctorCheck::fault(
             CACHE,
-            Finding {
+            DoctorFinding {
                 cause: "stale-kv",
                 symptom: "long outputs decay late".to_owned(),
                 words,
@@ -288,31 +300,31 @@ pub(crate) fn judge(seen: &Seen) -> [Check; 3] {
     };
     match &seen.wrong {
         None => {}
-        Some(Wrong::Length { line, round, committed, got }) => {
+        Some(RoundFault::Length { line, round, committed, got }) => {
             checks[0] = short_rollback(format!(
                 "after round {round} of the prompt of line {line}, with {committed} tokens committed, the cache holds {got} positions and not {}: the \
                  rollback is {} short",
                 committed - 1,
                 positions(got.abs_diff(committed - 1)),
             ));
-            checks[1] = Check::open(CACHE, "the rollback is wrong");
-            checks[2] = Check::open(MEMORY, "the rollback is wrong");
+            checks[1] = DoctorCheck::not_checked(CACHE, "the rollback is wrong");
+            checks[2] = DoctorCheck::not_checked(MEMORY, "the rollback is wrong");
         }
-        Some(Wrong::Verified { line, round, token }) => {
+        Some(RoundFault::Verified { line, round, token }) => {
             checks[1] = stale(format!(
                 "in round {round} of the prompt of line {line} verification gave other logits for token {token} than plain decoding"
             ));
         }
-        Some(Wrong::Stale { line, round }) => {
+        Some(RoundFault::Stale { line, round }) => {
             checks[1] = stale(format!(
                 "round {round} of the prompt of line {line} drafted other logits from the cache that the rounds before had left than from the cache \
                  of plain decoding"
             ));
         }
-        Some(Wrong::Pages { round, speculation, plain }) => {
-            checks[2] = Check::fault(
+        Some(RoundFault::Pages { round, speculation, plain }) => {
+            checks[2] = DoctorCheck::fault(
                 MEMORY,
-                Finding {
+                DoctorFinding {
                     cause: "own-cache",
                     symptom: "memory grows in a batch".to_owned(),
                     words: format!(
@@ -336,26 +348,27 @@ fn positions(n: usize) -> String {
     if n == 1 { "one position".to_owned() } else { format!("{n} positions") }
 }
 
-/// What stands in their place where no round can be run.
-pub(crate) fn unseen(why: &str) -> [Check; 3] {
-    [ROLLBACK, CACHE, MEMORY].map(|name| Check::open(name, why))
+/// The three checks if no round can be run.
+pub(super) fn unchecked_rounds(why: &str) -> [DoctorCheck; 3] {
+    [ROLLBACK, CACHE, MEMORY].map(|name| DoctorCheck::not_checked(name, why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::check::Verdict;
+    use crate::doctor::check::CheckResult;
 
     #[test]
     fn what_is_wrong_is_told_by_its_own_check() {
         let fault = |wrong| {
-            let seen = Seen { sequences: 2, rounds: 3, rollbacks: 4, pages: (5, 5), peak: 6, wrong: Some(wrong) };
-            let checks = judge(&seen);
-            let faults: Vec<_> = checks.iter().filter(|c| c.verdict == Verdict::Fault).collect();
+            let seen =
+                RoundObservations { sequences: 2, rounds: 3, rollbacks: 4, pages: (5, 5), peak: 6, wrong: Some(wrong) };
+            let checks = judge_rounds(&seen);
+            let faults: Vec<_> = checks.iter().filter(|c| c.result == CheckResult::Fault).collect();
             assert_eq!(faults.len(), 1, "{checks:?}");
             (faults[0].finding.as_ref().expect("a fault has one").cause, faults[0].words.clone())
         };
-        let (cause, words) = fault(Wrong::Length { line: 7, round: 3, committed: 40, got: 40 });
+        let (cause, words) = fault(RoundFault::Length { line: 7, round: 3, committed: 40, got: 40 });
         assert_eq!(cause, "rollback");
         assert!(
             words.contains("line 7")
@@ -363,10 +376,17 @@ mod tests {
                 && words.contains("one position short"),
             "{words}"
         );
-        assert_eq!(fault(Wrong::Stale { line: 1, round: 2 }).0, "stale-kv");
-        assert_eq!(fault(Wrong::Verified { line: 1, round: 2, token: 9 }).0, "stale-kv");
-        assert_eq!(fault(Wrong::Pages { round: 2, speculation: 9, plain: 6 }).0, "own-cache");
-        let sound = judge(&Seen { sequences: 1, rounds: 3, rollbacks: 2, pages: (2, 2), peak: 3, wrong: None });
-        assert!(sound.iter().all(|c| c.verdict == Verdict::Fine), "{sound:?}");
+        assert_eq!(fault(RoundFault::Stale { line: 1, round: 2 }).0, "stale-kv");
+        assert_eq!(fault(RoundFault::Verified { line: 1, round: 2, token: 9 }).0, "stale-kv");
+        assert_eq!(fault(RoundFault::Pages { round: 2, speculation: 9, plain: 6 }).0, "own-cache");
+        let sound = judge_rounds(&RoundObservations {
+            sequences: 1,
+            rounds: 3,
+            rollbacks: 2,
+            pages: (2, 2),
+            peak: 3,
+            wrong: None,
+        });
+        assert!(sound.iter().all(|c| c.result == CheckResult::Fine), "{sound:?}");
     }
 }

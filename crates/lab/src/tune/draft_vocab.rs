@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
-use selfspec_engine::TokenId;
+use selfspec_model::TokenId;
 
-/// Tokens of a draft vocabulary, where nothing else is asked for.
+/// Default size of a draft vocabulary, in tokens.
 const SIZE: usize = 8192;
 
-/// The tokens of a draft vocabulary, ascending, and the share of answers that it can be expected to cover: the vocabulary that half of the answers
-/// give, tried on the other half. No tokens: no draft vocabulary.
+/// The tokens of a draft vocabulary, ascending, and the share of answers that it can be expected to cover: the vocabulary
+/// of half of the answers, tried on the other half. No tokens: no draft vocabulary. Shape of `answers`: (prompt, token).
 ///
-/// What the answers have too few of is filled up with the lowest ids: a vocabulary made by merging has its most frequent tokens first.
-pub(crate) fn count(answers: &[Vec<TokenId>], vocab: usize, size: Option<usize>) -> (Vec<TokenId>, f64) {
+/// The lowest ids fill up a vocabulary that the answers leave too small: one made by merging has its most frequent tokens
+/// first.
+pub(super) fn count(answers: &[Vec<TokenId>], vocab: usize, size: Option<usize>) -> (Vec<TokenId>, f64) {
     let size = size.unwrap_or(SIZE.min(vocab / 4)).min(vocab);
     if size == 0 || size == vocab {
         return (Vec::new(), 1.0);

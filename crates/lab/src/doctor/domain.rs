@@ -1,14 +1,15 @@
-//! Whether the prompts are of the kind that the tuning was measured on, or the exit head trained for.
+//! Whether the prompts are of the kind that the tuning was measured on, or that the exit head was trained on.
 
 use std::collections::BTreeMap;
 
-use selfspec_engine::{ExitHeadCard, Readout, TunedDrafter, Tuning};
+use selfspec_engine::{TunedDrafter, Tuning};
+use selfspec_model::{ExitHeadCard, Readout};
 use serde_json::json;
 
-use super::check::{Check, Finding};
-use super::outputs::Fared;
-use super::subject::Subject;
-use crate::tune::sweep::{ENOUGH, places};
+use super::check::{DoctorCheck, DoctorFinding};
+use super::examined::ExaminedDrafter;
+use super::outputs::DraftAcceptance;
+use crate::statistics::{ENOUGH_JUDGED, acceptance_by_place};
 
 /// A fall of acceptance that is clear: more than this, than this share of it, and than chance explains.
 const FALL: f64 = 0.1;
@@ -19,50 +20,54 @@ const SPREAD: f64 = 0.15;
 /// Prompts that make a kind.
 const PROMPTS: usize = 3;
 
-/// Acceptance as it was when the way to draft was chosen or made.
+/// Acceptance as it was when the drafter was chosen or trained.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Record {
-    /// Where it stands.
+pub(super) struct RecordedAcceptance {
+    /// Where it is recorded.
     source: &'static str,
     /// Of the first draft of a round.
     by_category: BTreeMap<String, f64>,
 }
 
-impl Record {
-    /// What the tuning has on record of the drafter, else the card of the exit head that drafts.
-    pub(crate) fn of(subject: &Subject, tuning: Option<&Tuning>, card: Option<&ExitHeadCard>) -> Option<Record> {
+impl RecordedAcceptance {
+    /// The tuning's record of the drafter, else that of the card of the exit head that drafts.
+    pub(super) fn of(
+        examined: &ExaminedDrafter,
+        tuning: Option<&Tuning>,
+        card: Option<&ExitHeadCard>,
+    ) -> Option<RecordedAcceptance> {
         let first = |all: &BTreeMap<String, Vec<f64>>| -> BTreeMap<String, f64> {
             all.iter().filter_map(|(category, places)| Some((category.clone(), *places.first()?))).collect()
         };
-        let by_head = subject.path.as_ref().is_some_and(|p| p.readout == Readout::ExitHead);
+        let by_head = examined.path.as_ref().is_some_and(|p| p.readout == Readout::ExitHead);
         let tuned = tuning.filter(|t| t.drafter != TunedDrafter::Off).map(|t| ("the tuning", first(&t.acceptance)));
         let carded = card.filter(|_| by_head).map(|c| ("the exit head's card", first(&c.acceptance)));
         let records = [tuned, carded].into_iter().flatten();
         let mut kept = records.filter(|(_, by_category)| !by_category.is_empty());
-        kept.next().map(|(source, by_category)| Record { source, by_category })
+        kept.next().map(|(source, by_category)| RecordedAcceptance { source, by_category })
     }
 
-    /// What may be expected of a kind of prompt: one that is not on record must do as well as the one that did worst.
+    /// The acceptance to expect of a kind of prompt; of one that is not on record, the lowest that is.
     fn expected(&self, category: &str) -> f64 {
         let worst = || self.by_category.values().min_by(|a, b| a.total_cmp(b));
         self.by_category.get(category).or_else(worst).copied().unwrap_or(0.0)
     }
 }
 
-/// Compares acceptance by kind of prompt with what is on record.
-pub(crate) fn check(record: Option<&Record>, fared: &Fared) -> Check {
+/// Compares acceptance by kind of prompt with the record.
+pub(super) fn check_domain(record: Option<&RecordedAcceptance>, measured: &DraftAcceptance) -> DoctorCheck {
     const NAME: &str = "domain";
     let by_category: BTreeMap<&String, Vec<f64>> =
-        fared.by_category.iter().map(|(category, stats)| (category, places(stats))).collect();
+        measured.by_category.iter().map(|(category, stats)| (category, acceptance_by_place(stats))).collect();
     let Some(record) = record else {
         let why = "no acceptance is on record to compare with: `selfspec tune` keeps one with its choice";
-        return Check::open(NAME, why).with("acceptance", json!(by_category));
+        return DoctorCheck::not_checked(NAME, why).with("acceptance", json!(by_category));
     };
-    let groups = groups(record, fared);
-    let words = |groups: &[&Group]| groups.iter().map(|g| g.words()).collect::<Vec<_>>().join(", ");
-    let (told, few): (Vec<&Group>, Vec<&Group>) =
-        groups.iter().partition(|g| g.judged >= ENOUGH && g.prompts >= PROMPTS);
-    let (shifted, alike): (Vec<&Group>, Vec<&Group>) = told.into_iter().partition(|g| g.fell());
+    let groups = groups(record, measured);
+    let words = |groups: &[&KindGroup]| groups.iter().map(|g| g.words()).collect::<Vec<_>>().join(", ");
+    let (enough, few): (Vec<&KindGroup>, Vec<&KindGroup>) =
+        groups.iter().partition(|g| g.judged >= ENOUGH_JUDGED && g.prompts >= PROMPTS);
+    let (shifted, alike): (Vec<&KindGroup>, Vec<&KindGroup>) = enough.into_iter().partition(|g| g.fell());
     let mut rest = String::new();
     if !shifted.is_empty() && !alike.is_empty() {
         rest += &format!("; not of {}", words(&alike));
@@ -71,22 +76,22 @@ pub(crate) fn check(record: Option<&Record>, fared: &Fared) -> Check {
         rest += &format!("; of {} there are too few prompts or drafts to tell", words(&few));
     }
     if let Some(worst) = record.by_category.values().copied().min_by(f64::total_cmp)
-        && fared.by_category.keys().any(|kind| !record.by_category.contains_key(kind))
+        && measured.by_category.keys().any(|kind| !record.by_category.contains_key(kind))
     {
         rest +=
             &format!("; kinds that are not on record are expected to reach the least of those that are, {worst:.2}");
     }
     let check = match (shifted.is_empty(), alike.is_empty()) {
         (true, true) => {
-            let why = format!("a comparison takes {PROMPTS} prompts and {ENOUGH} judged first drafts of a kind{rest}");
-            Check::open(NAME, why)
+            let why = format!("a comparison takes {PROMPTS} prompts and {ENOUGH_JUDGED} judged first drafts of a kind{rest}");
+            DoctorCheck::not_checked(NAME, why)
         }
         (true, false) => {
-            Check::fine(NAME, format!("first drafts are accepted about as {} has it: {}{rest}", record.source, words(&alike)))
+            DoctorCheck::fine(NAME, format!("first drafts are accepted about as {} has it: {}{rest}", record.source, words(&alike)))
         }
-        (false, _) => Check::fault(
+        (false, _) => DoctorCheck::fault(
             NAME,
-            Finding {
+            DoctorFinding {
                 cause: "domain",
                 symptom: "speed falls on another task".to_owned(),
                 words: format!("domain shift: fewer first drafts are accepted than {} has it, of {}{rest}", record.source, words(&shifted)),
@@ -103,7 +108,7 @@ pub(crate) fn check(record: Option<&Record>, fared: &Fared) -> Check {
 
 /// First drafts of one kind of prompt, or of several kinds with few prompts each.
 #[derive(Debug, Default)]
-struct Group {
+struct KindGroup {
     kinds: Vec<String>,
     expected: f64, // sum over the judged drafts
     accepted: u64,
@@ -112,11 +117,11 @@ struct Group {
 }
 
 /// A group for each kind, and one for all that have few prompts.
-fn groups(record: &Record, fared: &Fared) -> Vec<Group> {
-    let (mut groups, mut small) = (Vec::new(), Group::default());
-    for (category, stats) in &fared.by_category {
-        let (first, prompts) = (stats.by_position[0], fared.prompts.get(category).copied().unwrap_or(0));
-        let mut own = Group::default();
+fn groups(record: &RecordedAcceptance, measured: &DraftAcceptance) -> Vec<KindGroup> {
+    let (mut groups, mut small) = (Vec::new(), KindGroup::default());
+    for (category, stats) in &measured.by_category {
+        let (first, prompts) = (stats.by_position[0], measured.prompts.get(category).copied().unwrap_or(0));
+        let mut own = KindGroup::default();
         let group = if prompts < PROMPTS { &mut small } else { &mut own };
         group.kinds.push(format!("`{category}`"));
         group.expected += record.expected(category) * first.judged as f64;
@@ -129,7 +134,7 @@ fn groups(record: &Record, fared: &Fared) -> Vec<Group> {
     groups
 }
 
-impl Group {
+impl KindGroup {
     fn share(&self) -> f64 {
         self.accepted as f64 / self.judged.max(1) as f64
     }
@@ -153,54 +158,56 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_engine::SpecStats;
+    use selfspec_speculate::SpecStats;
 
     use super::*;
-    use crate::doctor::check::Verdict;
+    use crate::doctor::check::CheckResult;
 
-    fn fared(categories: &[(&str, u64, u64)]) -> Fared {
-        let mut fared = Fared::default();
+    fn measured(categories: &[(&str, u64, u64)]) -> DraftAcceptance {
+        let mut measured = DraftAcceptance::default();
         for (category, accepted, judged) in categories {
             let mut stats = SpecStats::default();
             (stats.by_position[0].accepted, stats.by_position[0].judged) = (*accepted, *judged);
-            fared.by_category.insert((*category).to_owned(), stats);
-            fared.prompts.insert((*category).to_owned(), 20);
+            measured.by_category.insert((*category).to_owned(), stats);
+            measured.prompts.insert((*category).to_owned(), 20);
         }
-        fared
+        measured
     }
 
     #[test]
     fn a_clear_fall_is_found_and_named_and_a_small_one_is_not() {
         let by_category = BTreeMap::from([("chat".to_owned(), 0.6), ("code".to_owned(), 0.8)]);
-        let record = Record { source: "the tuning", by_category };
+        let record = RecordedAcceptance { source: "the tuning", by_category };
         let of = |categories: &[(&str, u64, u64)]| {
-            let check = check(Some(&record), &fared(categories));
-            (check.verdict, check.words)
+            let check = check_domain(Some(&record), &measured(categories));
+            (check.result, check.words)
         };
-        assert_eq!(of(&[("chat", 58, 100), ("code", 78, 100)]).0, Verdict::Fine);
+        assert_eq!(of(&[("chat", 58, 100), ("code", 78, 100)]).0, CheckResult::Fine);
         let (verdict, words) = of(&[("chat", 60, 100), ("code", 30, 100)]);
-        assert_eq!(verdict, Verdict::Fault);
+        assert_eq!(verdict, CheckResult::Fault);
         assert!(words.contains("of `code` 0.30 (expected 0.80); not of `chat` 0.60 (expected 0.60)"), "{words}");
         let (verdict, words) = of(&[("poems", 10, 100)]);
-        assert_eq!(verdict, Verdict::Fault);
+        assert_eq!(verdict, CheckResult::Fault);
         assert!(
             words.contains(
                 "of `poems` 0.10 (expected 0.60); kinds that are not on record are expected to reach the least"
             ),
             "{words}"
         );
-        assert_eq!(of(&[("poems", 58, 100)]).0, Verdict::Fine, "a new kind that does as well is no shift");
-        assert_eq!(of(&[("code", 13, 21)]).0, Verdict::Fine, "chance explains it");
-        assert_eq!(of(&[("code", 0, 19)]).0, Verdict::Open);
+        assert_eq!(of(&[("poems", 58, 100)]).0, CheckResult::Fine, "a new kind that does as well is no shift");
+        assert_eq!(of(&[("code", 13, 21)]).0, CheckResult::Fine, "chance explains it");
+        assert_eq!(of(&[("code", 0, 19)]).0, CheckResult::NotChecked);
         // One prompt is no kind; several kinds of one prompt each are told together.
-        let mut alone = fared(&[("code", 30, 100), ("chat", 60, 100), ("poems", 1, 100), ("songs", 1, 100)]);
+        let mut alone = measured(&[("code", 30, 100), ("chat", 60, 100), ("poems", 1, 100), ("songs", 1, 100)]);
         alone.prompts.values_mut().for_each(|n| *n = 1);
         alone.by_category.remove("songs");
-        assert!(check(Some(&record), &alone).words.contains("`chat` and `code` and `poems` 0.30 (expected 0.67)"));
-        assert_eq!(check(Some(&record), &alone).verdict, Verdict::Fault);
+        assert!(
+            check_domain(Some(&record), &alone).words.contains("`chat` and `code` and `poems` 0.30 (expected 0.67)")
+        );
+        assert_eq!(check_domain(Some(&record), &alone).result, CheckResult::Fault);
         alone.by_category.remove("chat");
-        let two = check(Some(&record), &alone);
-        assert!(two.verdict == Verdict::Open && two.words.contains("too few prompts"), "{two:?}");
-        assert_eq!(check(None, &fared(&[("chat", 1, 100)])).verdict, Verdict::Open);
+        let two = check_domain(Some(&record), &alone);
+        assert!(two.result == CheckResult::NotChecked && two.words.contains("too few prompts"), "{two:?}");
+        assert_eq!(check_domain(None, &measured(&[("chat", 1, 100)])).result, CheckResult::NotChecked);
     }
 }

@@ -1,26 +1,29 @@
-//! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and head in f64, against the logits that the row gives.
+//! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and head in f64, against
+//! the logits of the row.
 //!
-//! The two have the state in common and nothing after it: the reference reads the weights as floats and sums them up itself.
+//! The two have the state in common and nothing after it: the reference reads the weights as floats and sums them itself.
 
 use std::sync::Arc;
 
-use selfspec_engine::{
-    Backend, BackendError, DraftHeads, Engine, Enter, LayerPlan, Model, Readout, Row, StepOutput, TokenId,
+use selfspec_engine::Engine;
+use selfspec_model::{
+    Backend, BackendError, DraftHeads, Enter, LayerPlan, Model, Readout, Row, SeqId, StepOutput, TokenId,
 };
 use serde_json::json;
 
-use super::check::{Check, Finding};
+use super::check::{DoctorCheck, DoctorFinding};
+use crate::error::LabError;
 
-/// Distance of sound logits from the reference, at most: the kernels round a row's activations to 8 bits.
+/// LogitDistance of sound logits from the reference, at most: the kernels round a row's activations to 8 bits.
 const CLOSE: f64 = 0.1;
 /// Logits that are compared, about.
 const COMPARED: usize = 4096;
 /// Prompt positions that a step reads.
 const CHUNK: usize = 256;
 
-/// How far the logits of a way to draft are from the reference, over the size of the reference.
+/// How far the logits of a draft path are from the reference, over the size of the reference.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Distance {
+pub(super) struct LogitDistance {
     path: String,
     /// From norm and head.
     with_norm: f64,
@@ -31,8 +34,8 @@ pub(crate) struct Distance {
 /// The state at an exit, and the logits that a draft row gave there.
 type Drafted = (Vec<f32>, Vec<f32>);
 
-/// What a way to draft is compared by.
-struct Exit {
+/// A draft path and what its logits are compared with.
+struct ExitPath {
     name: String,
     plan: LayerPlan,
     readout: Readout,
@@ -40,38 +43,47 @@ struct Exit {
     ids: Vec<TokenId>, // (logit)
 }
 
-/// Compares each way to draft that the model has after each of `texts`.
-pub(crate) fn check(engine: &Engine, plan: Option<&LayerPlan>, texts: &[Vec<TokenId>]) -> anyhow::Result<Check> {
+/// Compares each draft path of the model after each of `texts`. Shape: (text, token).
+pub(super) fn check_exit_path(
+    engine: &Engine,
+    plan: Option<&LayerPlan>,
+    texts: &[Vec<TokenId>],
+) -> Result<DoctorCheck, LabError> {
     const NAME: &str = "exit path";
-    let Some(loaded) = engine.loaded() else { return Ok(Check::open(NAME, "the engine runs no model of its own")) };
+    let Some(loaded) = engine.loaded() else {
+        return Ok(DoctorCheck::not_checked(NAME, "the engine runs no model of its own"));
+    };
     let (model, heads) = (loaded.model().clone(), loaded.draft_heads().clone());
     let exits = exits(&model, &heads, plan);
     if exits.is_empty() {
-        return Ok(Check::open(NAME, "the model has one layer and no exit head: there is nowhere to leave it early"));
+        return Ok(DoctorCheck::not_checked(
+            NAME,
+            "the model has one layer and no exit head: there is nowhere to leave it early",
+        ));
     }
     let texts: Vec<Vec<TokenId>> = texts.iter().filter(|t| t.len() > 1).cloned().collect();
     if texts.is_empty() {
-        return Ok(Check::open(NAME, "every prompt is a single token with an empty answer"));
+        return Ok(DoctorCheck::not_checked(NAME, "every prompt is a single token with an empty answer"));
     }
     Ok(judge(&engine.exclusive(move |backend| distances(backend, &model, &exits, &texts))??))
 }
 
 /// Layer skip at `plan`, with the model's head and with the draft vocabulary where there is one, and the exit head.
-fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<Exit> {
+fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<ExitPath> {
     let n = model.config().n_layers;
     let norm = || model.output_norm().to_vec();
     let mut exits = Vec::new();
     if let Some(plan) = plan.filter(|p| p.cost_layers() > 0) {
         let name = format!("layers {plan}");
         let ids = (0..model.vocab() as TokenId).collect();
-        exits.push(Exit { name: name.clone(), plan: plan.clone(), readout: Readout::Head, norm: norm(), ids });
+        exits.push(ExitPath { name: name.clone(), plan: plan.clone(), readout: Readout::Head, norm: norm(), ids });
         if let Some(vocab) = &heads.vocab {
             let (name, ids) = (format!("{name} and the draft vocabulary"), vocab.ids().to_vec());
-            exits.push(Exit { name, plan: plan.clone(), readout: Readout::DraftVocab, norm: norm(), ids });
+            exits.push(ExitPath { name, plan: plan.clone(), readout: Readout::DraftVocab, norm: norm(), ids });
         }
     }
     if let Some(head) = &heads.exit {
-        exits.push(Exit {
+        exits.push(ExitPath {
             name: "the exit head".to_owned(),
             plan: LayerPlan::exit(n, head.card().exit_layer).unwrap_or_else(|_| LayerPlan::none(n)),
             readout: Readout::ExitHead,
@@ -85,9 +97,9 @@ fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<Exi
 fn distances(
     backend: &mut dyn Backend,
     model: &Arc<Model>,
-    exits: &[Exit],
+    exits: &[ExitPath],
     texts: &[Vec<TokenId>],
-) -> Result<Vec<Distance>, BackendError> {
+) -> Result<Vec<LogitDistance>, BackendError> {
     let mut sums = vec![[0.0; 4]; exits.len()]; // (exit): squares off norm and head, of norm and head, off the head, of the head
     for text in texts {
         let seq = backend.create();
@@ -97,7 +109,7 @@ fn distances(
             add(model, exit, &state, &logits, sums);
         }
     }
-    let distance = |(exit, sums): (&Exit, &[f64; 4])| Distance {
+    let distance = |(exit, sums): (&ExitPath, &[f64; 4])| LogitDistance {
         path: exit.name.clone(),
         with_norm: (sums[0] / sums[1]).sqrt(),
         without_norm: (sums[2] / sums[3]).sqrt(),
@@ -108,9 +120,9 @@ fn distances(
 /// The state at the exit and the logits of a row that drafts after all but the last token of `text`, for each exit.
 fn draft(
     backend: &mut dyn Backend,
-    seq: selfspec_engine::SeqId,
+    seq: SeqId,
     text: &[TokenId],
-    exits: &[Exit],
+    exits: &[ExitPath],
 ) -> Result<Vec<Drafted>, BackendError> {
     let n = backend.n_layers();
     let full = LayerPlan::full(n);
@@ -142,7 +154,7 @@ fn draft(
     Ok(drafted)
 }
 
-fn add(model: &Model, exit: &Exit, state: &[f32], logits: &[f32], sums: &mut [f64; 4]) {
+fn add(model: &Model, exit: &ExitPath, state: &[f32], logits: &[f32], sums: &mut [f64; 4]) {
     let wide = |x: &f32| f64::from(*x);
     let mean = state.iter().map(|x| wide(x).powi(2)).sum::<f64>() / state.len() as f64;
     let scale = 1.0 / (mean + f64::from(model.config().norm_eps)).sqrt();
@@ -161,9 +173,9 @@ fn add(model: &Model, exit: &Exit, state: &[f32], logits: &[f32], sums: &mut [f6
     }
 }
 
-fn judge(distances: &[Distance]) -> Check {
+fn judge(distances: &[LogitDistance]) -> DoctorCheck {
     const NAME: &str = "exit path";
-    let words = |d: &Distance| {
+    let words = |d: &LogitDistance| {
         format!(
             "logits of {} are {:.1}% off norm and head in full precision ({:.0}% off the head without the norm)",
             d.path,
@@ -174,10 +186,10 @@ fn judge(distances: &[Distance]) -> Check {
     // NaN is no small number.
     let wrong = distances.iter().find(|d| !d.with_norm.is_finite() || d.with_norm > CLOSE);
     let check = match wrong {
-        None => Check::fine(NAME, distances.iter().map(words).collect::<Vec<_>>().join("; ")),
-        Some(d) if d.without_norm < d.with_norm => Check::fault(
+        None => DoctorCheck::fine(NAME, distances.iter().map(words).collect::<Vec<_>>().join("; ")),
+        Some(d) if d.without_norm < d.with_norm => DoctorCheck::fault(
             NAME,
-            Finding {
+            DoctorFinding {
                 cause: "norm",
                 symptom: "drafts are garbage from the start".to_owned(),
                 words: format!("the norm before the head is left out on the exit path: {}", words(d)),
@@ -185,9 +197,9 @@ fn judge(distances: &[Distance]) -> Check {
                     .to_owned(),
             },
         ),
-        Some(d) => Check::fault(
+        Some(d) => DoctorCheck::fault(
             NAME,
-            Finding {
+            DoctorFinding {
                 cause: "exit-path",
                 symptom: "drafts are garbage from the start".to_owned(),
                 words: format!("the exit path does not compute norm and head: {}", words(d)),
@@ -203,17 +215,17 @@ fn judge(distances: &[Distance]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::check::Verdict;
+    use crate::doctor::check::CheckResult;
 
     #[test]
     fn what_is_near_the_head_alone_lacks_the_norm_and_what_is_near_neither_is_otherwise_wrong() {
         let of = |with_norm, without_norm| {
-            let check = judge(&[Distance { path: "layers 0..3".to_owned(), with_norm, without_norm }]);
-            (check.verdict, check.finding.map(|f| f.cause))
+            let check = judge(&[LogitDistance { path: "layers 0..3".to_owned(), with_norm, without_norm }]);
+            (check.result, check.finding.map(|f| f.cause))
         };
-        assert_eq!(of(0.02, 0.7), (Verdict::Fine, None));
-        assert_eq!(of(3.1, 0.02), (Verdict::Fault, Some("norm")));
-        assert_eq!(of(1.4, 1.6), (Verdict::Fault, Some("exit-path")));
-        assert_eq!(of(f64::NAN, f64::NAN), (Verdict::Fault, Some("exit-path")));
+        assert_eq!(of(0.02, 0.7), (CheckResult::Fine, None));
+        assert_eq!(of(3.1, 0.02), (CheckResult::Fault, Some("norm")));
+        assert_eq!(of(1.4, 1.6), (CheckResult::Fault, Some("exit-path")));
+        assert_eq!(of(f64::NAN, f64::NAN), (CheckResult::Fault, Some("exit-path")));
     }
 }
