@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use crate::output::StepOutput;
+use crate::draft::{ChooseRow, DraftOutput, DraftRequest, DraftStep};
+use crate::output::{StepOutput, StepReadouts};
 use crate::profile::Profiler;
 use crate::row::{ExitHeadInfo, Row, SeqId, TokenId};
 
@@ -108,14 +109,58 @@ pub trait Backend: Send {
     /// # Errors
     /// `seq` is not live.
     fn drop_auxiliary(&mut self, seq: SeqId) -> Result<(), BackendError>;
-    /// Runs one step. `out` is cleared, then holds the logits of the rows that want them, in order.
-    /// KV pages for the rows' positions are taken as needed. On an error nothing has been computed and no
+    /// Runs one step. `out` is cleared, then holds the readouts of the rows with a head, in order: the
+    /// chosen token where `readouts` chooses it, else the logits. Hidden states are there as asked. KV pages for the rows' positions are taken as needed. On an error nothing has been computed and no
     /// length changed. After a [`BackendError::BadRow`], or a fault of the device, positions of the step's
     /// sequences that were not committed are forgotten.
     ///
     /// # Errors
     /// Every fault that [`BackendError`] names.
-    fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError>;
+    fn step_with(
+        &mut self,
+        rows: &[Row],
+        readouts: &StepReadouts<'_>,
+        out: &mut StepOutput,
+    ) -> Result<(), BackendError>;
+    /// Runs one step whose rows leave their logits, and nothing else. See [`Backend::step_with`].
+    ///
+    /// # Errors
+    /// As [`Backend::step_with`].
+    fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
+        self.step_with(rows, &StepReadouts::default(), out)
+    }
+    /// Makes a whole draft of one sequence: rows one after the other, each fed with the token chosen from
+    /// the row before, until the stop rule ends it. The tokens are those that as many steps of one row
+    /// would have given.
+    ///
+    /// This implementation runs these steps. A device overrides it where a round trip for each token
+    /// costs more than it computes.
+    ///
+    /// # Errors
+    /// As [`Backend::step_with`]. Rows before the fault have been run.
+    fn draft(&mut self, request: &DraftRequest<'_>, out: &mut DraftOutput) -> Result<(), BackendError> {
+        (out.rows, out.layer_rows) = (0, 0);
+        out.drafts.clear();
+        let (mut row, mut reached) = (request.first.clone(), request.stop.reached);
+        loop {
+            let choose = ChooseRow { choose: request.choose, row: out.rows };
+            let readouts = StepReadouts { choose: Some(&choose), ..StepReadouts::default() };
+            self.step_with(std::slice::from_ref(&row), &readouts, &mut out.step)?;
+            out.rows += 1;
+            out.layer_rows += out.step.layer_rows;
+            // A row from which nothing can be chosen ends the draft as an unsure one does.
+            let Some(Ok(choice)) = out.step.choice(0) else { return Ok(()) };
+            let judged = request.stop.judge(out.drafts.len(), choice, &mut reached);
+            if judged == DraftStep::Decline {
+                return Ok(());
+            }
+            (row.pos, row.token) = (row.pos + 1, choice.token);
+            out.drafts.push(choice.clone());
+            if judged == DraftStep::Last {
+                return Ok(());
+            }
+        }
+    }
     /// The tokens that [`Readout::DraftVocab`](crate::Readout::DraftVocab) has logits for, ascending, if
     /// there is a draft vocabulary.
     fn draft_vocab(&self) -> Option<&Arc<[TokenId]>> {

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use selfspec_model::{Backend, BackendError, ExitHeadInfo, Profiler, Readout, Row, SeqId, StepOutput, TokenId};
+use selfspec_model::{
+    Backend, BackendError, ChooseToken, ExitHeadInfo, LogitsError, Profiler, Readout, Row, SeqId, StepOutput,
+    StepReadouts, TokenChoice, TokenId,
+};
 
 /// The faults of a [`FaultyBackend`], and what it has seen; shared with the test.
 #[derive(Debug, Default)]
@@ -129,9 +132,20 @@ impl<B: Backend> FaultyBackend<B> {
         self.nan.extend(rows.iter().filter(|r| nan_token == Some(r.token)).map(|r| r.seq));
         Ok(())
     }
+}
 
-    /// The logits of a row, with what is wrong in them.
-    fn spoil(&self, row: &Row, logits: &mut [f32]) {
+/// Chooses from logits after the faults have been put into them.
+struct SpoiledChoice<'a> {
+    choose: Option<&'a dyn ChooseToken>,
+    rows: &'a [Row],
+    faults: &'a Faults,
+    nan: &'a HashSet<SeqId>,
+}
+
+impl SpoiledChoice<'_> {
+    /// The logits of a row with the faults in them.
+    fn spoil(&self, row: usize, logits: &[f32]) -> Vec<f32> {
+        let (row, mut logits) = (&self.rows[row], logits.to_vec());
         // Only prompts hold the tokens that mean a fault.
         for token in self.faults.refused_token.into_iter().chain(self.faults.nan_token) {
             if let Some(logit) = logits.get_mut(token as usize) {
@@ -146,6 +160,18 @@ impl<B: Backend> FaultyBackend<B> {
             let middle = logits.len() / 2;
             logits[middle] = *value;
         }
+        logits
+    }
+}
+
+impl ChooseToken for SpoiledChoice<'_> {
+    fn chooses(&self, row: usize) -> bool {
+        self.choose.is_some_and(|choose| choose.chooses(row))
+    }
+
+    fn choose(&self, row: usize, logits: &[f32]) -> Result<TokenChoice, LogitsError> {
+        let choose = self.choose.expect("only rows that it chooses are asked for");
+        choose.choose(row, &self.spoil(row, logits))
     }
 }
 
@@ -192,16 +218,24 @@ impl<B: Backend> Backend for FaultyBackend<B> {
     fn drop_auxiliary(&mut self, seq: SeqId) -> Result<(), BackendError> {
         self.inner.drop_auxiliary(seq)
     }
-    fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
+    fn step_with(
+        &mut self,
+        rows: &[Row],
+        readouts: &StepReadouts<'_>,
+        out: &mut StepOutput,
+    ) -> Result<(), BackendError> {
         self.before_step(rows)?;
+        let spoiled = SpoiledChoice { choose: readouts.choose, rows, faults: &self.faults, nan: &self.nan };
+        let choose = readouts.choose.is_some().then_some(&spoiled as &dyn ChooseToken);
         let mut sound = StepOutput::default();
-        self.inner.step(rows, &mut sound)?;
+        self.inner.step_with(rows, &StepReadouts { choose, ..*readouts }, &mut sound)?;
         out.clear();
         out.layer_rows = sound.layer_rows;
-        for (i, row) in rows.iter().filter(|r| r.readout != Readout::Nothing).enumerate() {
-            let mut logits = sound.logits(i).to_vec();
-            self.spoil(row, &mut logits);
-            out.push(&logits);
+        for (i, (index, _)) in rows.iter().enumerate().filter(|(_, r)| r.readout != Readout::Nothing).enumerate() {
+            match sound.choice(i) {
+                Some(choice) => out.push_choice(index, choice.clone()),
+                None => out.push(index, &spoiled.spoil(index, sound.logits(i)), None),
+            }
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use half::bf16;
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, LayerPlan, Model, Readout, Row, SeqId,
-    StepOutput, TokenId,
+    Backend, CpuBackend, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Model, Readout, Row,
+    SeqId, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_weights::Checkpoint;
@@ -86,12 +86,13 @@ fn compare(model: &Arc<Model>, plan: &HeadPlan) {
     let (full, mut out) = (LayerPlan::full(n), StepOutput::default());
     let mut taps = plan.features.clone();
     taps.extend([n, plan.exit_layer]);
-    out.tap(&taps);
+    let taps: Vec<HiddenState> = taps.into_iter().map(HiddenState::AfterLayers).collect();
     let seq = engine.create();
     let rows: Vec<Row> = (0..tokens.len()).map(|i| row(seq, i, tokens[i], &full, Readout::Nothing)).collect();
-    engine.step(&rows, &mut out).expect("sound");
+    let readouts = StepReadouts { states: &taps, ..StepReadouts::default() };
+    engine.step_with(&rows, &readouts, &mut out).expect("sound");
     engine.free(seq);
-    let states = |tap: usize| (0..tokens.len()).flat_map(|r| out.tapped(tap, r).to_vec()).collect();
+    let states = |tap: usize| (0..tokens.len()).flat_map(|r| out.state(tap, r).to_vec()).collect();
     let states: Vec<Vec<f32>> = (0..taps.len()).map(states).collect();
 
     // Training.

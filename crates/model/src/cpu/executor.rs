@@ -17,7 +17,7 @@ use crate::kv::place::PageCopy;
 use crate::kv::shape::DeviceShape;
 use crate::kv::step::ValidatedStep;
 use crate::model::Model;
-use crate::output::StepOutput;
+use crate::output::{StepOutput, StepReadouts};
 use crate::profile::Profiler;
 use crate::rope::Rope;
 
@@ -88,7 +88,12 @@ impl Executor for CpuExecutor {
         }
     }
 
-    fn run(&mut self, step: &ValidatedStep<'_>, out: &mut StepOutput) -> Result<(), BackendError> {
+    fn run(
+        &mut self,
+        step: &ValidatedStep<'_>,
+        readouts: &StepReadouts<'_>,
+        out: &mut StepOutput,
+    ) -> Result<(), BackendError> {
         Pass {
             model: &self.model,
             heads: &self.heads,
@@ -101,7 +106,7 @@ impl Executor for CpuExecutor {
             profiler: &mut self.profiler,
             fault: self.without_exit_norm.then_some(Fault::ExitNorm),
         }
-        .run(step, out);
+        .run(step, readouts, out);
         Ok(())
     }
 

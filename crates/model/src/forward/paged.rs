@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, BackendError};
 use crate::forward::executor::Executor;
 use crate::kv::index::KvIndex;
-use crate::output::StepOutput;
+use crate::output::{StepOutput, StepReadouts};
 use crate::profile::Profiler;
 use crate::row::{ExitHeadInfo, Row, SeqId, TokenId};
 
@@ -93,11 +93,16 @@ impl<E: Executor> Backend for PagedBackend<E> {
         self.index.drop_auxiliary(seq)
     }
 
-    fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
+    fn step_with(
+        &mut self,
+        rows: &[Row],
+        readouts: &StepReadouts<'_>,
+        out: &mut StepOutput,
+    ) -> Result<(), BackendError> {
         out.clear();
         let step = self.index.admit(rows)?;
         self.executor.copy_pages(step.copies());
-        let run = self.executor.run(&step, out);
+        let run = self.executor.run(&step, readouts, out);
         run.inspect_err(|_| {
             out.clear();
             self.index.forget_uncommitted(rows);

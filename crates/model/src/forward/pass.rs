@@ -1,30 +1,31 @@
 //! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that
 //! are active there.
 
-use selfspec_kernels::{Inputs, MatmulJob};
+use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
 
 use crate::fault::Fault;
 use crate::forward::layers::Pass;
 use crate::forward::scratch::grow;
 use crate::kv::step::ValidatedStep;
-use crate::output::StepOutput;
+use crate::output::{HiddenState, StepOutput, StepReadouts};
 use crate::profile::Part;
 use crate::row::Readout;
 
 impl Pass<'_> {
     /// Runs the rows of a step through the layers, the exit head and the heads.
-    pub(crate) fn run(&mut self, step: &ValidatedStep<'_>, out: &mut StepOutput) {
+    pub(crate) fn run(&mut self, step: &ValidatedStep<'_>, readouts: &StepReadouts<'_>, out: &mut StepOutput) {
         let (n_layers, dim) = (self.model.config.n_layers, self.model.config.dim);
         let len = step.rows().len() * dim;
         let mut layer_rows = 0;
         self.profiler.begin();
+        out.prepare_states(readouts);
         self.enter(step);
         self.enter_taps(step);
         self.scratch.was_active.clear();
         for l in 0..n_layers {
             self.reach_taps(step, l);
             self.keep(step, l);
-            out.pass_taps(l, &self.scratch.hidden[..len], dim);
+            out.keep_state(HiddenState::AfterLayers(l), &self.scratch.hidden[..len], dim);
             let scratch = &mut *self.scratch;
             scratch.active.clear();
             scratch.active.extend((0..step.rows().len()).filter(|i| step.runs(*i, l)));
@@ -37,11 +38,18 @@ impl Pass<'_> {
         }
         self.reach_taps(step, n_layers);
         self.keep(step, n_layers);
-        out.pass_taps(n_layers, &self.scratch.hidden[..len], dim);
+        out.keep_state(HiddenState::AfterLayers(n_layers), &self.scratch.hidden[..len], dim);
         self.profiler.lap(Part::Enter);
         self.exit_head(step);
-        out.pass_head_states(n_layers + 1, &self.scratch.head_hidden, len, dim);
+        // The head's states are there as far as rows have needed them.
+        if let Some(states) = self.scratch.head_hidden.get(..len) {
+            out.keep_state(HiddenState::ExitHead, states, dim);
+        }
         self.leave(step, out);
+        if let Some(choose) = readouts.choose {
+            out.choose(self.compute.team(), choose);
+        }
+        self.keep_normed(len, out);
         out.layer_rows = layer_rows;
     }
 
@@ -77,7 +85,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Norm and head of the rows that want logits, each by its readout.
+    /// Leaves the hidden states of all rows after the final norm, where they are asked for.
+    fn keep_normed(&mut self, len: usize, out: &mut StepOutput) {
+        let (c, norm) = (&self.model.config, &self.model.output_norm);
+        if !out.wants_state(HiddenState::AfterNorm) {
+            return;
+        }
+        let mut normed = self.scratch.hidden[..len].to_vec();
+        normed.chunks_exact_mut(c.dim).for_each(|row| rms_norm(row, norm, c.norm_eps));
+        out.keep_state(HiddenState::AfterNorm, &normed, c.dim);
+    }
+
+    /// Norm and head of the rows with a readout, each by its own.
     fn leave(&mut self, step: &ValidatedStep<'_>, out: &mut StepOutput) {
         let (c, rows) = (&self.model.config, step.rows());
         let s = &mut *self.scratch;
@@ -87,7 +106,8 @@ impl Pass<'_> {
             Readout::DraftVocab => self.heads.vocab.as_deref().map(|v| (&v.head, &self.model.output_norm)),
             Readout::ExitHead => self.heads.exit.as_deref().map(|e| (&e.vocab.head, &e.output_norm)),
         };
-        let lens = rows.iter().filter_map(|row| weights(row.readout).map(|(head, _)| (row.readout, head.n())));
+        let len = |(i, readout)| weights(readout).map(|(head, _)| (i, readout, head.n()));
+        let lens = rows.iter().map(|row| row.readout).enumerate().filter_map(len);
         let mut rest = out.prepare(lens);
         for readout in [Readout::Head, Readout::DraftVocab, Readout::ExitHead] {
             let Some((head, norm)) = weights(readout) else { continue };

@@ -2,7 +2,7 @@
 
 use selfspec_model::{
     AuxiliaryWork, BackendError, DeviceShape, Executor, FeatureSource, LayerPlan, PageCopy, Readout, Row, StepOutput,
-    TokenId, ValidatedStep,
+    StepReadouts, TokenId, ValidatedStep,
 };
 
 use crate::fake_target::options::{FakeOptions, mix};
@@ -230,7 +230,12 @@ impl Executor for FakeExecutor {
         }
     }
 
-    fn run(&mut self, step: &ValidatedStep<'_>, out: &mut StepOutput) -> Result<(), BackendError> {
+    fn run(
+        &mut self,
+        step: &ValidatedStep<'_>,
+        readouts: &StepReadouts<'_>,
+        out: &mut StepOutput,
+    ) -> Result<(), BackendError> {
         let rows = step.rows();
         let prefixes = (0..rows.len()).map(|i| self.enter(step, i)).collect::<Result<Vec<u64>, _>>()?;
         let mut layer_rows = 0;
@@ -251,7 +256,7 @@ impl Executor for FakeExecutor {
             self.auxiliary(step, i, prefixes[i])?;
         }
         for i in (0..rows.len()).filter(|i| rows[*i].readout != Readout::Nothing) {
-            out.push(&self.logits(step, i));
+            out.push(i, &self.logits(step, i), readouts.choose);
         }
         out.layer_rows = layer_rows;
         self.layer_rows += layer_rows;

@@ -24,7 +24,7 @@ pub fn fake_target(options: FakeOptions) -> FakeTarget {
 mod tests {
     use selfspec_model::{
         Backend, BackendError, DeviceShape, Enter, Executor, LayerPlan, PageCopy, Readout, Row, SeqId, StepOutput,
-        TokenId, ValidatedStep,
+        StepReadouts, TokenId, ValidatedStep,
     };
 
     use super::*;
@@ -42,8 +42,13 @@ mod tests {
             self.0.shape()
         }
         fn copy_pages(&mut self, _: &[PageCopy]) {}
-        fn run(&mut self, step: &ValidatedStep<'_>, out: &mut StepOutput) -> Result<(), BackendError> {
-            self.0.run(step, out)
+        fn run(
+            &mut self,
+            step: &ValidatedStep<'_>,
+            readouts: &StepReadouts<'_>,
+            out: &mut StepOutput,
+        ) -> Result<(), BackendError> {
+            self.0.run(step, readouts, out)
         }
     }
 
