@@ -1,31 +1,15 @@
 //! What a generation cost and what speculation did, in words and in JSON.
 
-use selfspec_engine::{
-    DrafterChoice, DrafterKind, LayerPlan, Readout, RoundTrace, SpecStats, SpeculationParams, Summary,
-};
+use selfspec_engine::{LayerPlan, Readout, Summary};
 use selfspec_lab::statistics::tokens_per_second;
+use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
-
-/// The drafter as flags name it.
-pub(crate) fn drafter_flag(kind: DrafterKind) -> &'static str {
-    match kind {
-        DrafterKind::LayerSkip => "layer-skip",
-        DrafterKind::PromptLookup => "prompt-lookup",
-        DrafterKind::ExitHead => "exit-head",
-        DrafterKind::Grammar => "grammar",
-        DrafterKind::Prediction => "prediction",
-    }
-}
 
 /// The drafter that was used last; if none was, the one that was asked for.
 pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -> &'static str {
     match (stats.drafter, &speculation.drafter) {
-        (Some(kind), _) => drafter_flag(kind),
-        (None, DrafterChoice::Off) => "off",
-        (None, DrafterChoice::Auto) => "auto",
-        (None, DrafterChoice::LayerSkip(_)) => "layer-skip",
-        (None, DrafterChoice::PromptLookup) => "prompt-lookup",
-        (None, DrafterChoice::ExitHead) => "exit-head",
+        (Some(kind), _) => kind.flag(),
+        (None, choice) => choice.flag(),
     }
 }
 
@@ -60,7 +44,7 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         return "speculation: off".to_owned();
     }
     let mut line = match (&speculation.drafter, stats.drafter) {
-        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, last drafter {}", drafter_flag(kind)),
+        (DrafterChoice::Auto, Some(kind)) => format!("speculation: auto, last drafter {}", kind.flag()),
         _ => format!("speculation: {}", drafter_name(speculation, stats)),
     };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
@@ -78,8 +62,8 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         line += &format!(", {unjudged} not looked at");
     }
     line += &format!(" in {} rounds", stats.rounds);
-    if let Some(why) = &stats.off_reason {
-        line += &format!("; {}", brief(why, LINE.saturating_sub(line.len() + 2)));
+    if let Some(why) = stats.off_reason() {
+        line += &format!("; {}", brief(&why, LINE.saturating_sub(line.len() + 2)));
     }
     line
 }
@@ -97,7 +81,7 @@ fn brief(why: &str, room: usize) -> String {
 
 /// A line for each round.
 pub(crate) fn trace_line(round: &RoundTrace) -> String {
-    let drafter = round.drafter.map_or("none", drafter_flag);
+    let drafter = round.drafter.map_or("none", DrafterKind::flag);
     format!(
         "round at {}: {drafter} drafted {}, accepted {}, committed {} ({})",
         round.committed, round.drafted, round.accepted, round.gained, round.reason
@@ -112,7 +96,7 @@ pub(crate) struct RunJson<'a> {
     finish_reason: String,
     usage: Usage,
     timings: Timings,
-    speculation: Speculation<'a>,
+    speculation: Speculation,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,11 +116,11 @@ struct Timings {
 }
 
 #[derive(Debug, Serialize)]
-struct Speculation<'a> {
+struct Speculation {
     drafter: &'static str,
     exit_layer: Option<usize>,
     draft_len: Option<usize>,
-    off_reason: Option<&'a str>,
+    off_reason: Option<String>,
 }
 
 impl<'a> RunJson<'a> {
@@ -160,7 +144,7 @@ impl<'a> RunJson<'a> {
                 drafter,
                 exit_layer: stats.path.as_ref().and_then(|p| exit_layer(&p.plan)).filter(|_| drafter == "layer-skip"),
                 draft_len: stats.drafter.map(|_| stats.draft_len),
-                off_reason: stats.off_reason.as_deref(),
+                off_reason: stats.off_reason(),
             },
         }
     }
@@ -168,6 +152,8 @@ impl<'a> RunJson<'a> {
 
 #[cfg(test)]
 mod tests {
+    use selfspec_speculate::{DraftPath, DrafterOff, OffCause};
+
     use super::*;
 
     #[test]
@@ -179,7 +165,17 @@ mod tests {
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
         let mut stats = SpecStats::default();
-        stats.off_reason = Some(layers.to_owned());
+        let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
+        stats.drafters_off = vec![DrafterOff {
+            drafter: DrafterKind::LayerSkip,
+            cause: OffCause::Unprofitable { speedup: 0.75 },
+            acceptance: 0.5,
+            judged: 1.0,
+            draft_step: Some((path, 0.6)),
+            draft_len: 2,
+            verification: 1.12,
+        }];
+        assert_eq!(stats.off_reason().as_deref(), Some(layers));
         let line = speculation_line(&SpeculationParams::default(), &stats);
         assert!(line.ends_with("judged draft") && line.len() <= LINE && line.matches("off").count() == 1, "{line}");
     }

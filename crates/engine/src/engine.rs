@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
-use selfspec_speculate::{Sequence, SequenceParams, SpecError, Target};
+use selfspec_speculate::{Sequence, SequenceError, SequenceParams, Target};
 use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 
 use crate::error::EngineError;
@@ -167,7 +167,7 @@ impl Engine {
             return Err(invalid("ignore_eos", why.to_owned()));
         }
         let prompt = self.encode(&request.prompt)?;
-        request.speculation.validate(&self.target).map_err(SpecError::from)?;
+        request.speculation.validate(&self.target).map_err(SequenceError::from)?;
         let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
         let mut eos = request.stop_tokens;
         if !request.ignore_eos {
@@ -192,7 +192,7 @@ impl Engine {
         };
         let sequence = Sequence::new(UNPLACED, params, &self.target)?;
         let sequence = match request.grammar {
-            Some(grammar) => sequence.with_mask(Box::new(GrammarMask::new(&grammar))),
+            Some(grammar) => sequence.with_constraint(Box::new(GrammarMask::new(&grammar))),
             None => sequence,
         };
         let cancelled = Arc::new(AtomicBool::new(false));

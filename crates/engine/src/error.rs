@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use selfspec_kernels::KernelError;
 use selfspec_model::{BackendError, ExitHeadError, ModelError};
-use selfspec_speculate::SpecError;
+use selfspec_speculate::SequenceError;
 use selfspec_text::TextError;
 use selfspec_weights::WeightsError;
 
@@ -25,7 +25,7 @@ pub enum EngineError {
     Text(#[from] TextError),
     /// The sampling or speculation parameters, or a row of logits that holds no distribution.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] SequenceError),
     /// The backend refused the request's row.
     #[error(transparent)]
     Backend(#[from] BackendError),

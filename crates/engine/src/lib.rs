@@ -57,12 +57,11 @@ pub use request::{Prompt, Request};
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
     Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, Fault as BackendFault,
-    LayerPlan, Model, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    LayerPlan, Model, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId, TokenLogprob,
 };
-pub use selfspec_speculate::exactness;
 pub use selfspec_speculate::{
-    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, Reason,
-    RoundTrace, SamplingParams, SpecError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
+    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,
+    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenSource,
 };
 pub use selfspec_text::{
     ChatTemplate, FoundCall, Grammar, GrammarSource, LONGEST_GRAMMAR, Message, Piece, RenderedPrompt, TokenKind,

@@ -3,10 +3,10 @@
 use selfspec_engine::EngineError;
 use selfspec_kernels::KernelError;
 use selfspec_model::{BackendError, PlanError};
-use selfspec_speculate::exactness::ExactnessError;
 
 use crate::exit_layer::ExitLayerError;
 use crate::prompts::PromptsError;
+use crate::statistics::ExactnessError;
 
 /// Why a measurement or a proof has no result.
 #[derive(Debug, thiserror::Error)]

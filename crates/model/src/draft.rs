@@ -21,7 +21,7 @@ pub struct DraftStopPlace {
 }
 
 /// When a draft ends before its planned length.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct DraftStopRule {
     /// Tokens to draft at most; at least 1.
     pub most: usize,

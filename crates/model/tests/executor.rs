@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
     Backend, BackendError, ChooseToken, CpuBackend, CpuExecutor, CpuOptions, DeviceShape, DraftHeads, DraftOutput,
-    DraftRequest, Enter, ExitHead, Executor, HiddenState, LayerPlan, LogitsError, Model, PageCopy, PagedBackend,
-    Readout, Row, StepOutput, StepReadouts, DraftStopPlace, DraftStopRule, TokenChoice, TokenId, ValidatedStep,
+    DraftRequest, DraftStopPlace, DraftStopRule, Enter, Executor, ExitHead, HiddenState, LayerPlan, LogitsError, Model,
+    PageCopy, PagedBackend, Readout, Row, StepOutput, StepReadouts, TokenChoice, TokenId, ValidatedStep,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{bits, open_gguf, plain, tokens};
@@ -226,7 +226,8 @@ fn a_whole_draft_is_the_steps_that_it_stands_for() {
     assert_eq!(draft(&ends), (expected[..last].to_vec(), last, last));
 
     // A place whose verification costs more than the draft is expected to bring: the row ran, the token is left out.
-    let place = |verify_price| DraftStopPlace { acceptance: vec![0.5], verify_price, next_acceptance: 1.0, next_price: 0.0 };
+    let place =
+        |verify_price| DraftStopPlace { acceptance: vec![0.5], verify_price, next_acceptance: 1.0, next_price: 0.0 };
     let priced = DraftStopRule { places: vec![place(0.4), place(0.4)], ..rule(6) };
     assert_eq!(draft(&priced), (expected[..1].to_vec(), 2, 1));
     let dear = DraftStopRule { places: vec![DraftStopPlace { next_price: 0.6, ..place(0.0) }], ..rule(6) };

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use selfspec_engine::EngineError;
-use selfspec_speculate::SpecError;
+use selfspec_speculate::SequenceError;
 use serde_json::json;
 
 /// An error with its HTTP status.
@@ -128,7 +128,7 @@ impl From<&EngineError> for ApiError {
         let message = error.to_string();
         match error {
             // Only what holds the text can do this: a schema, an expression, a grammar.
-            EngineError::Spec(SpecError::Mask { .. }) => ApiError::field("response_format", message),
+            EngineError::Spec(SequenceError::Constraint { .. }) => ApiError::field("response_format", message),
             EngineError::InvalidRequest { field, why } => ApiError::field(*field, why),
             EngineError::NoTokenizer
             | EngineError::NoChatTemplate

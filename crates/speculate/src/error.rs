@@ -1,8 +1,6 @@
 //! What can be wrong with a request's parameters, and what can end a sequence.
 
-use std::fmt;
-
-use selfspec_model::{BackendError, SeqId, TokenId};
+use selfspec_model::{BackendError, LogitsError, SeqId, TokenId};
 
 /// A parameter out of its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -79,30 +77,9 @@ impl ParamError {
     }
 }
 
-/// What makes a row of logits unusable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogitsFault {
-    /// A logit is not a number.
-    NotANumber,
-    /// A logit is plus infinity.
-    Infinite,
-    /// Every logit is minus infinity, so that no token can be chosen.
-    NothingPossible,
-}
-
-impl fmt::Display for LogitsFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LogitsFault::NotANumber => "a logit is not a number",
-            LogitsFault::Infinite => "a logit is infinite",
-            LogitsFault::NothingPossible => "no token is possible",
-        })
-    }
-}
-
 /// What ends a sequence. Other sequences are not touched by it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum SpecError {
+pub enum SequenceError {
     /// A parameter is out of its range.
     #[error(transparent)]
     Param(#[from] ParamError),
@@ -112,11 +89,11 @@ pub enum SpecError {
         /// Position of the token that was to be chosen.
         pos: usize,
         /// What is wrong.
-        fault: LogitsFault,
+        fault: LogitsError,
     },
     /// The grammar of the output cannot say which tokens may follow.
     #[error("grammar at position {pos}: {why}")]
-    Mask {
+    Constraint {
         /// Position of the token that was to be chosen.
         pos: usize,
         /// What is wrong.

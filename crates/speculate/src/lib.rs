@@ -13,10 +13,8 @@
 //! - Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
-mod chi_square;
 mod draft;
 mod error;
-pub mod exactness;
 mod params;
 mod policy;
 mod round;
@@ -24,23 +22,28 @@ mod sample;
 mod sequence;
 mod stats;
 mod target;
+mod words;
 
-pub use draft::drafter::Drafter;
-pub use draft::layers::ModelDrafter;
+pub use draft::kind::DrafterKind;
 pub use draft::path::DraftPath;
-pub use draft::prompt_lookup::PromptLookup;
-pub use error::{LogitsFault, ParamError, SpecError};
-pub use params::{DraftLen, DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SamplingParams, SequenceParams, SpeculationParams};
-pub use policy::cost::CostModel;
-pub use policy::reason::Reason;
-pub use round::lockstep::drafts_first;
-pub use round::source::TokenSource;
+pub use error::{ParamError, SequenceError};
+pub use params::{DraftLen, DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
+pub use policy::cost::model::CostModel;
+pub use policy::cost::path_record::PathDrafts;
+pub use policy::drafter_off::{DrafterOff, OffCause};
+pub use policy::round_reason::RoundReason;
+pub use round::draft_verify_accept::{AcceptedDrafts, VerifyReadout, accept_drafts};
+pub use round::lockstep::keep_cheap_drafts;
+pub use round::token_source::TokenSource;
+pub use sample::constraint::{TokenConstraint, TokenMask};
 pub use sample::distribution::Distribution;
-pub use sample::history::History;
-pub use sample::logprob::TokenLogprob;
-pub use sample::mask::{Mask, TokenMask};
-pub use sample::noise::Place;
-pub use sample::sampler::{Draft, LogitsRow, Sampler, Verdict};
-pub use sequence::{Committed, FinishReason, Sequence};
-pub use stats::{DrafterKind, DrafterStats, PositionStats, RoundTrace, SpecStats};
+pub use sample::history::{PenaltyHistory, PenaltyView};
+pub use sample::noise::RoundPosition;
+pub use sample::params::SamplingParams;
+pub use sample::sampler::{Draft, LogitsRow, Sampler, VerifiedToken};
+pub use sample::sequence_sampler::{SequenceSampler, TokenChoiceError};
+pub use sequence::limits::FinishReason;
+pub use sequence::row_chooser::{RowChooser, StepChooser};
+pub use sequence::state::{CommittedToken, Sequence};
+pub use stats::{DrafterStats, PositionStats, RoundTrace, SpecStats};
 pub use target::Target;

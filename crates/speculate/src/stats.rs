@@ -1,57 +1,19 @@
-//! What speculation did: counters of a sequence, and the trace of its rounds.
+//! Counters of what a sequence drafted, and the trace of its rounds.
 
-use std::fmt;
-
+use crate::draft::kind::DrafterKind;
 use crate::draft::path::DraftPath;
 use crate::params::MAX_DRAFT;
-use crate::policy::confidence::Confidence;
-use crate::policy::reason::Reason;
+use crate::policy::confidence::ConfidenceRecord;
+use crate::policy::cost::path_record::PathDrafts;
+use crate::policy::drafter_off::DrafterOff;
+use crate::policy::round_reason::RoundReason;
 
-/// A way to draft.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DrafterKind {
-    /// The model itself on fewer layers.
-    LayerSkip,
-    /// Copying from the prompt and the output.
-    PromptLookup,
-    /// A trained head on an early layer of the model.
-    ExitHead,
-    /// The tokens that a grammar forces.
-    Grammar,
-    /// Copying from the output that the request predicts.
-    Prediction,
-}
-
-impl DrafterKind {
-    /// All kinds, in the order of [`SpecStats::by_drafter`].
-    pub const ALL: [DrafterKind; 5] = [
-        DrafterKind::LayerSkip,
-        DrafterKind::PromptLookup,
-        DrafterKind::ExitHead,
-        DrafterKind::Grammar,
-        DrafterKind::Prediction,
-    ];
-}
-
-/// `layer skip`, `prompt lookup`, `exit head`, `grammar` or `prediction`.
-impl fmt::Display for DrafterKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DrafterKind::LayerSkip => "layer skip",
-            DrafterKind::PromptLookup => "prompt lookup",
-            DrafterKind::ExitHead => "exit head",
-            DrafterKind::Grammar => "grammar",
-            DrafterKind::Prediction => "prediction",
-        })
-    }
-}
-
-/// Drafts at one place in their round.
+/// Drafts at one place in the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PositionStats {
     /// Tokens drafted there.
     pub drafted: u64,
-    /// Of these, judged: every draft before them was accepted.
+    /// Of these, verified: every draft before them was accepted.
     pub judged: u64,
     /// Of these, accepted.
     pub accepted: u64,
@@ -66,14 +28,15 @@ pub struct DrafterStats {
     pub drafted: u64,
     /// Of these, accepted.
     pub accepted: u64,
-    /// Of these, refused by the model. Drafts after a refused one are neither accepted nor rejected: nobody judged them.
+    /// Of these, rejected by the model. Drafts after a rejected one are never verified, and count as
+    /// neither.
     pub rejected: u64,
-    /// Rows that were run and proposed nothing, because the draft was too unsure to be worth its verification.
+    /// Draft rows that proposed nothing: their confidence was too low to be worth the verification.
     pub declined: u64,
 }
 
 impl DrafterStats {
-    /// Accepted share of the judged drafts; `None` if none was judged.
+    /// Accepted share of the verified drafts; `None` if none was verified.
     pub fn acceptance(&self) -> Option<f64> {
         let judged = self.accepted + self.rejected;
         (judged > 0).then(|| self.accepted as f64 / judged as f64)
@@ -89,26 +52,26 @@ pub struct SpecStats {
     pub drafted: u64,
     /// Drafted tokens accepted and committed.
     pub accepted: u64,
-    /// Drafted tokens that the model refused; at most one a round, since those after it are not judged.
+    /// Drafted tokens that the model rejected; at most one a round, since drafts after it are not verified.
     pub rejected: u64,
     /// Index a: rounds with a draft that had a accepted tokens.
     pub accepted_lengths: [u64; MAX_DRAFT + 1],
     /// Index i: the drafts that were the (i + 1)-th of their round.
     pub by_position: [PositionStats; MAX_DRAFT],
     /// By drafter, in the order of [`DrafterKind::ALL`].
-    pub by_drafter: [DrafterStats; DrafterKind::ALL.len()],
-    /// Rows times layers that the sequence's rows stand for: what the model must compute when kept states are reused.
+    pub by_drafter: [DrafterStats; DrafterKind::COUNT],
+    /// Layers run, summed over the sequence's rows. Layers that kept states replace are not counted.
     pub layer_rows: u64,
     /// The drafter of the latest round with a draft.
     pub drafter: Option<DrafterKind>,
-    /// How drafts with the model run through it, where the request allows them.
+    /// The path of drafts with the model, where the request allows them.
     pub path: Option<DraftPath>,
     /// Tokens drafted in the latest round with a draft.
     pub draft_len: usize,
-    /// Why a drafter is turned off at present, with the figures behind it.
-    pub off_reason: Option<String>,
-    /// How drafts with the model fared by their confidence: greedy ones, sampled ones.
-    pub(crate) confidence: [Confidence; 2],
+    /// The drafters that are off at present. [`SpecStats::off_reason`] has the sentence.
+    pub drafters_off: Vec<DrafterOff>,
+    /// Drafts with the model by their confidence: greedy drafts, sampled drafts.
+    pub(crate) confidence: [ConfidenceRecord; 2],
 }
 
 impl SpecStats {
@@ -117,13 +80,22 @@ impl SpecStats {
         &self.by_drafter[kind as usize]
     }
 
-    /// Accepted share of the judged drafts; `None` if none was judged.
+    /// Accepted share of the verified drafts; `None` if none was verified.
     pub fn acceptance(&self) -> Option<f64> {
         let (accepted, rejected) = (self.accepted, self.rejected);
         DrafterStats { accepted, rejected, ..DrafterStats::default() }.acceptance()
     }
 
-    /// Adds the counters of `other`; what is not a count is taken from `other` where it has it.
+    /// The drafts with the model, for the cost model to learn from; `None` where the request allows none.
+    pub fn path_drafts(&self) -> Option<PathDrafts> {
+        let path = self.path.clone()?;
+        let kind = if path.uses_exit_head() { DrafterKind::ExitHead } else { DrafterKind::LayerSkip };
+        let drafts = self.drafter(kind);
+        let judged = (drafts.accepted + drafts.rejected + drafts.declined) as f64;
+        Some(PathDrafts { path, accepted: drafts.accepted as f64, judged, confidence: self.confidence })
+    }
+
+    /// Adds the counters of `other`, and takes over its other values where it has them.
     pub fn merge(&mut self, other: &SpecStats) {
         self.rounds += other.rounds;
         self.drafted += other.drafted;
@@ -155,12 +127,12 @@ impl SpecStats {
         if other.path.is_some() {
             self.path.clone_from(&other.path);
         }
-        if other.off_reason.is_some() {
-            self.off_reason.clone_from(&other.off_reason);
+        if !other.drafters_off.is_empty() {
+            self.drafters_off.clone_from(&other.drafters_off);
         }
     }
 
-    /// Counts one round: `accepted` of `drafted` tokens by `drafter`; `rejected` says whether the next one was refused.
+    /// Counts one round: `accepted` of `drafted` tokens by `drafter`; `rejected`: the next one was rejected.
     pub(crate) fn count_round(
         &mut self,
         drafter: Option<DrafterKind>,
@@ -170,10 +142,10 @@ impl SpecStats {
     ) {
         self.rounds += 1;
         let Some(kind) = drafter.filter(|_| drafted > 0) else { return };
-        let refused = u64::from(rejected);
+        let rejections = u64::from(rejected);
         self.drafted += drafted as u64;
         self.accepted += accepted as u64;
-        self.rejected += refused;
+        self.rejected += rejections;
         self.accepted_lengths[accepted] += 1;
         for (i, place) in self.by_position.iter_mut().enumerate().take(drafted) {
             place.drafted += 1;
@@ -184,7 +156,7 @@ impl SpecStats {
         own.rounds += 1;
         own.drafted += drafted as u64;
         own.accepted += accepted as u64;
-        own.rejected += refused;
+        own.rejected += rejections;
         self.drafter = Some(kind);
         self.draft_len = drafted;
     }
@@ -195,7 +167,7 @@ impl SpecStats {
 pub struct RoundTrace {
     /// Tokens committed before the round, the prompt included.
     pub committed: usize,
-    /// Who drafted.
+    /// The drafter.
     pub drafter: Option<DrafterKind>,
     /// Tokens drafted.
     pub drafted: usize,
@@ -203,6 +175,6 @@ pub struct RoundTrace {
     pub accepted: usize,
     /// Tokens that the round committed.
     pub gained: usize,
-    /// Why it drafted as it did.
-    pub reason: Reason,
+    /// Why it drafted, or did not.
+    pub reason: RoundReason,
 }

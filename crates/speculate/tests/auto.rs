@@ -5,7 +5,7 @@ mod common;
 use common::{Output, Runner, exit, greedy, plain, prompt, run_one, seeded};
 use selfspec_model::LayerPlan;
 use selfspec_speculate::{
-    CostModel, DrafterChoice, DrafterKind, Reason, RoundTrace, SamplingParams, SequenceParams, SpeculationParams,
+    CostModel, DrafterChoice, DrafterKind, RoundReason, RoundTrace, SamplingParams, SequenceParams, SpeculationParams,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 
@@ -53,7 +53,7 @@ fn drafts_that_do_not_pay_cost_at_most_three_per_cent() {
                         ratios.push(ratio);
                         assert!(got.stats.drafter(DrafterKind::LayerSkip).drafted > 0, "it was tried");
                         if max_tokens == 400 {
-                            let reason = got.stats.off_reason.expect("it is off");
+                            let reason = got.stats.off_reason().expect("it is off");
                             assert!(reason.contains("speed-up") || reason.contains("has cost"), "{reason}");
                         }
                     }
@@ -77,7 +77,7 @@ fn a_hopeless_drafter_is_given_up_within_a_few_rounds_and_remembered() {
     assert!(first.stats.drafted <= 6, "{:?}", first.stats);
     let mut costs = CostModel::new();
     for _ in 0..3 {
-        costs.learn(&first.stats);
+        costs.record_sequence(first.stats.path_drafts().as_ref());
     }
     let (ratio, later) = slowdown(&options(0.0, 4), request, costs);
     assert!(later.stats.drafted <= 1 && ratio < 1.005, "{ratio}: {:?}", later.stats);
@@ -89,7 +89,7 @@ fn a_prompt_that_is_never_repeated_costs_nothing_by_lookup() {
     request.speculation.ngram_min = 4;
     let (ratio, got) = slowdown(&options(0.0, 7), request, CostModel::new());
     assert_eq!((ratio, got.stats.drafted), (1.0, 0));
-    assert_eq!(got.stats.off_reason, None);
+    assert_eq!(got.stats.off_reason(), None);
 }
 
 #[test]
@@ -188,11 +188,14 @@ fn drafters_combine_and_every_round_has_its_reason() {
     let trace = trace_of(&with_head(0.85, 1, 2), traced(DrafterChoice::Auto, greedy(), 300));
     let rounds = |kind| trace.iter().filter(|r| r.drafter == Some(kind)).count();
     assert!(rounds(DrafterKind::ExitHead) > 2 && rounds(DrafterKind::PromptLookup) > 10, "{trace:?}");
-    assert_eq!(trace[0].reason, Reason::Prompt);
-    assert!(trace.iter().any(|r| matches!(r.reason, Reason::Pays { gain } if gain > 1.02)));
-    assert!(trace.iter().any(|r| r.reason == Reason::Timing), "a plain step is timed before costs are compared");
+    assert_eq!(trace[0].reason, RoundReason::Prompt);
+    assert!(trace.iter().any(|r| matches!(r.reason, RoundReason::Pays { speedup } if speedup > 1.02)));
+    assert!(
+        trace.iter().any(|r| r.reason == RoundReason::TimesPlainStep),
+        "a plain step is timed before costs are compared"
+    );
     for round in &trace {
-        let drafts = matches!(round.reason, Reason::Pays { .. } | Reason::Probe { .. });
+        let drafts = matches!(round.reason, RoundReason::Pays { .. } | RoundReason::Probe { .. });
         assert_eq!(round.drafter.is_some(), drafts, "{round:?}");
     }
     let always = SpeculationParams { always: true, trace: 1000, ..SpeculationParams::default() };
@@ -200,11 +203,16 @@ fn drafters_combine_and_every_round_has_its_reason() {
         &with_head(0.85, 3, 2),
         SequenceParams { speculation: always, ..traced(DrafterChoice::Auto, greedy(), 40) },
     );
-    assert!(trace[1..].iter().all(|r| matches!(r.reason, Reason::Always | Reason::Last)), "{trace:?}");
+    assert!(trace[1..].iter().all(|r| matches!(r.reason, RoundReason::Always | RoundReason::LastToken)), "{trace:?}");
     let trace = trace_of(&with_head(0.85, 3, 2), traced(DrafterChoice::Off, greedy(), 5));
-    assert!(trace[1..].iter().all(|r| r.reason == Reason::Off));
+    assert!(trace[1..].iter().all(|r| r.reason == RoundReason::Off));
     let trace = trace_of(&with_head(0.0, 3, 2), traced(DrafterChoice::ExitHead, greedy(), 200));
-    assert!(trace.iter().any(|r| matches!(r.reason, Reason::Slow { .. } | Reason::Debt { .. })), "{trace:?}");
+    assert!(
+        trace
+            .iter()
+            .any(|r| matches!(r.reason, RoundReason::Unprofitable { .. } | RoundReason::LossBudgetSpent { .. })),
+        "{trace:?}"
+    );
 }
 
 /// The same acceptance pays alone and not in a batch whose passes are bound by arithmetic: costs decide, not acceptance.
@@ -240,15 +248,15 @@ fn a_head_that_does_not_pay_beside_others_is_given_up() {
         for (salt, l) in (0..).zip(&live) {
             assert_eq!(l.output.result(), run_one(&options(agreement), plain(&request(salt))).result());
         }
-        live.iter().for_each(|l| runner.costs.learn(l.sequence.stats()));
+        live.iter().for_each(|l| runner.costs.record_sequence(l.sequence.stats().path_drafts().as_ref()));
         let mut next = runner.start(request(99));
-        next.sequence.settle(0, &runner.costs);
+        next.sequence.disable_hopeless_exit_head(0, &runner.costs);
         (live.iter().filter(|l| l.sequence.wants_auxiliary()).count(), next.sequence.wants_auxiliary())
     };
     let mut fresh = Runner::new(options(0.97));
     let mut settled = |beside| {
         let mut live = fresh.start(request(1));
-        live.sequence.settle(beside, &fresh.costs);
+        live.sequence.disable_hopeless_exit_head(beside, &fresh.costs);
         live.sequence.wants_auxiliary()
     };
     assert!(settled(1) && !settled(7), "beside many others, before anything was measured");

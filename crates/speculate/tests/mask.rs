@@ -5,8 +5,8 @@ mod common;
 use common::{Guard, Live, Runner, always, exit, greedy, plain, prompt, seeded, skip};
 use selfspec_model::TokenId;
 use selfspec_speculate::{
-    DraftLen, DrafterChoice, DrafterKind, History, LogitsRow, Mask, Place, Sampler, SamplingParams, SequenceParams,
-    SpecError, SpeculationParams, TokenMask,
+    DraftLen, DrafterChoice, DrafterKind, LogitsRow, PenaltyHistory, RoundPosition, Sampler, SamplingParams,
+    SequenceError, SequenceParams, SpeculationParams, TokenConstraint, TokenMask,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 
@@ -31,8 +31,8 @@ impl Automaton {
     }
 }
 
-impl TokenMask for Automaton {
-    fn allowed(&mut self) -> Result<Mask, String> {
+impl TokenConstraint for Automaton {
+    fn allowed(&mut self) -> Result<TokenMask, String> {
         if self.fails_at.is_some_and(|at| self.held.len() >= at) {
             return Err("too much".to_owned());
         }
@@ -40,7 +40,7 @@ impl TokenMask for Automaton {
             let bit = |bit| u32::from(self.may(word * 32 + bit)) << bit;
             (0..32).map(bit).sum()
         });
-        Ok(Mask::of_bits(bits.collect()))
+        Ok(TokenMask::from_bits(bits.collect()))
     }
 
     fn push(&mut self, token: TokenId) -> Result<bool, String> {
@@ -68,7 +68,7 @@ impl TokenMask for Automaton {
 fn run(options: &FakeOptions, params: SequenceParams, fails_at: Option<usize>) -> common::Output {
     let mut runner = Runner::new(options.clone());
     let Live { sequence, output, .. } = runner.start(params);
-    let sequence = sequence.with_mask(Box::new(Automaton { fails_at, ..Automaton::default() }));
+    let sequence = sequence.with_constraint(Box::new(Automaton { fails_at, ..Automaton::default() }));
     let mut live = vec![Live { sequence, output, first: 0 }];
     while runner.step(&mut live, 64) {}
     live.remove(0).output
@@ -130,7 +130,7 @@ fn what_the_mask_forces_is_drafted_and_stands() {
 fn a_mask_that_fails_ends_the_sequence_where_it_failed() {
     for speculation in [SpeculationParams::off(), always(DrafterChoice::ExitHead, DraftLen::Fixed(4))] {
         let got = run(&options(), request(greedy(), speculation), Some(9));
-        let Some(SpecError::Mask { pos, why }) = &got.error else { panic!("{:?}", got.error) };
+        let Some(SequenceError::Constraint { pos, why }) = &got.error else { panic!("{:?}", got.error) };
         assert!(*pos <= 30 + 9 && why == "too much", "{pos}");
         assert!(got.tokens.len() <= 9);
     }
@@ -146,18 +146,18 @@ fn masked_tokens_are_impossible_ones() {
         (0..VOCAB).map(|t| if mask.contains(t) { logits[t as usize] } else { f32::NEG_INFINITY }).collect();
     assert!(!mask.contains(VOCAB) && !mask.contains(10_000));
     for sampling in [greedy(), seeded(5), SamplingParams { temperature: 0.9, top_p: 0.8, ..greedy() }] {
-        let history = History::new(&sampling, &[]);
+        let history = PenaltyHistory::new(&sampling, &[]);
         let (mut one, mut other) = (Sampler::new(&sampling, 7), Sampler::new(&sampling, 7));
         for pos in 0..200 {
-            let at = Place { pos, row: 0 };
+            let at = RoundPosition { pos, row: 0 };
             let masked = LogitsRow { mask: Some(&mask), ..LogitsRow::all(&logits) };
-            let got = one.judge(masked, &history, at, None).expect("possible");
-            assert_eq!(got, other.judge(LogitsRow::all(&cut), &history, at, None).expect("possible"));
+            let got = one.verify(masked, history.view(), at, None).expect("possible");
+            assert_eq!(got, other.verify(LogitsRow::all(&cut), history.view(), at, None).expect("possible"));
             assert!(mask.contains(got.token));
             let tokens: Vec<TokenId> = (0..VOCAB).step_by(2).collect();
             let every_second: Vec<f32> = logits.iter().step_by(2).copied().collect();
             let row = LogitsRow { logits: &every_second, tokens: Some(&tokens), mask: Some(&mask) };
-            let draft = one.draft(row, &history, at, 0.0).expect("possible");
+            let draft = one.draft(row, history.view(), at, 0.0).expect("possible");
             assert!(mask.contains(draft.token));
         }
     }

@@ -122,7 +122,7 @@ fn speculation_comes_back_when_it_pays_and_finds_nothing_stale() {
             assert!(runner.step(&mut live, 64));
         }
         let now = live[0].sequence.stats();
-        phases.push((now.drafted - drafted, now.off_reason.clone()));
+        phases.push((now.drafted - drafted, now.off_reason().clone()));
         drafted = now.drafted;
     }
     assert_eq!(live[0].output.result(), expected.result());

@@ -5,10 +5,10 @@ mod common;
 use std::sync::atomic::Ordering;
 
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
-use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
+use selfspec_model::{Backend, BackendError, LogitsError, SeqId, StepOutput};
 use selfspec_speculate::{
-    CostModel, DraftLen, DrafterChoice, FinishReason, LogitsFault, MAX_DRAFT, SamplingParams, Sequence, SequenceParams,
-    SpecError, SpeculationParams, Target,
+    CostModel, DraftLen, DrafterChoice, FinishReason, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
+    SequenceParams, SpeculationParams, Target,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 
@@ -126,7 +126,7 @@ fn the_context_is_filled_and_not_exceeded() {
 /// CASES: a NaN ends the sequence whose it is, after the tokens that plain decoding gives too; others go on.
 #[test]
 fn broken_logits_end_one_sequence_only() {
-    for (value, fault) in [(f32::NAN, LogitsFault::NotANumber), (f32::INFINITY, LogitsFault::Infinite)] {
+    for (value, fault) in [(f32::NAN, LogitsError::NotANumber), (f32::INFINITY, LogitsError::Infinite)] {
         for at in 0..12 {
             let outputs = |speculation: SpeculationParams| {
                 let mut runner = Runner::new(agreeing());
@@ -141,7 +141,7 @@ fn broken_logits_end_one_sequence_only() {
             for (got, expected) in got.iter().zip(&expected) {
                 assert_eq!(got.result(), expected.result(), "fault at {at}");
             }
-            assert_eq!(got[1].error, Some(SpecError::Logits { pos: 12 + at, fault }));
+            assert_eq!(got[1].error, Some(SequenceError::Logits { pos: 12 + at, fault }));
             assert_eq!((got[1].tokens.len(), got[0].tokens.len()), (at, 30));
         }
     }
@@ -155,7 +155,7 @@ fn a_failed_sequence_wants_nothing_more() {
     while runner.step(&mut live, 64) {}
     assert!(live[0].output.error.is_some());
     let again = live[0].sequence.absorb(&mut runner.target, &StepOutput::default(), 0, &mut Vec::new());
-    assert_eq!(again, Err(SpecError::Failed(live[0].sequence.seq())));
+    assert_eq!(again, Err(SequenceError::Failed(live[0].sequence.seq())));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn too_few_rows_of_logits_are_an_error() {
     sequence.rows(64, &CostModel::new(), &mut rows);
     target.step(&rows, &mut out).expect("valid rows");
     let got = sequence.absorb(&mut target, &out, 1, &mut Vec::new());
-    assert_eq!(got, Err(SpecError::MissingLogits { first: 1, wanted: 1, got: 0 }));
+    assert_eq!(got, Err(SequenceError::MissingLogits { first: 1, wanted: 1, got: 0 }));
 }
 
 /// A page too few in the middle of a round: the drafts are dropped, or all is computed again elsewhere; the output is the same.
@@ -188,7 +188,7 @@ fn a_full_cache_costs_drafts_and_no_tokens() {
             if preempt {
                 runner.target.free(live[0].sequence.seq());
                 let seq = runner.target.create();
-                live[0].sequence.preempted(seq, 0);
+                live[0].sequence.restart_as(seq, 0);
                 assert!(live[0].sequence.prefill_left() > 1);
             } else {
                 live[0].sequence.roll_back(&mut runner.target).expect("shorter always goes");
@@ -208,7 +208,7 @@ fn a_shared_prefix_is_not_computed_again() {
     while runner.step(&mut live, 64) {}
     let seq = runner.target.fork(live[0].sequence.seq(), 9).expect("committed");
     let mut second = Sequence::new(seq, request(5, 10), &fake()).expect("valid");
-    second.resume(9);
+    second.reuse_prefix(9);
     assert_eq!(second.prefill_left(), 3);
     let mut rows = Vec::new();
     second.rows(64, &CostModel::new(), &mut rows);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use half::bf16;
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Model, Readout, Row,
-    SeqId, StepOutput, StepReadouts, TokenId,
+    Backend, CpuBackend, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Model, Readout,
+    Row, SeqId, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_weights::Checkpoint;

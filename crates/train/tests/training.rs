@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, Enter, ExitHead, ExitHeadCard, LayerPlan, Model, Readout, Row, SeqId, StepOutput,
-    TokenId,
+    Backend, CpuBackend, CpuOptions, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Model, Readout, Row, SeqId,
+    StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Dims, Family, TensorType, TinyModel};
 use selfspec_train::{

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use selfspec_model::TokenId;
-use selfspec_speculate::Committed;
+use selfspec_speculate::CommittedToken;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::events::event::{Event, FinishReason, Progress, TokenEvent};
@@ -49,7 +49,7 @@ impl Output {
     /// with the last of them, if it did. Returns why it has ended: a stop string may come first.
     pub(crate) fn take(
         &mut self,
-        committed: &mut Vec<Committed>,
+        committed: &mut Vec<CommittedToken>,
         ending: Option<FinishReason>,
         progress: Progress,
     ) -> Option<FinishReason> {

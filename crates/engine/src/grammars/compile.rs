@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use selfspec_model::TokenId;
-use selfspec_speculate::{Mask, TokenMask};
+use selfspec_speculate::{TokenConstraint, TokenMask};
 use selfspec_text::{Grammar, GrammarCompiler, GrammarSource, GrammarState, TextError, Tokenizer};
 
 use crate::error::EngineError;
@@ -125,9 +125,9 @@ fn why(error: TextError) -> String {
     }
 }
 
-impl TokenMask for GrammarMask {
-    fn allowed(&mut self) -> Result<Mask, String> {
-        self.attempt(GrammarState::allowed).map(Mask::of_bits)
+impl TokenConstraint for GrammarMask {
+    fn allowed(&mut self) -> Result<TokenMask, String> {
+        self.attempt(GrammarState::allowed).map(TokenMask::from_bits)
     }
 
     fn push(&mut self, token: TokenId) -> Result<bool, String> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use selfspec_model::Row;
-use selfspec_speculate::{MAX_DRAFT, Reason, RoundTrace};
+use selfspec_speculate::{MAX_DRAFT, RoundReason, RoundTrace};
 
 use crate::observe::histogram::{Histogram, HistogramReading};
 use crate::observe::step_kind::StepKind;
@@ -29,7 +29,7 @@ pub(crate) struct Counters {
     drafts: AtomicU64,
     drafted: AtomicU64,
     accepted: [AtomicU64; MAX_DRAFT], // (place in the round)
-    bypassed: [AtomicU64; Reason::NAMES.len()],
+    bypassed: [AtomicU64; RoundReason::LABELS.len()],
     panics: AtomicU64,
     preemptions: AtomicU64,
     running: AtomicU64,
@@ -64,8 +64,8 @@ pub struct EngineCounters {
     pub drafted: u64,
     /// Index i: drafts accepted that were the (i + 1)-th of their round.
     pub accepted: [u64; MAX_DRAFT],
-    /// Rounds without a draft by their reason, in the order of [`Reason::NAMES`].
-    pub bypassed: [u64; Reason::NAMES.len()],
+    /// Rounds without a draft by their reason, in the order of [`RoundReason::LABELS`].
+    pub bypassed: [u64; RoundReason::LABELS.len()],
     /// Steps that panicked.
     pub panics: u64,
     /// Times that a request gave its pages to older ones, to be computed again later.

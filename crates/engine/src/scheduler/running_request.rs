@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
-use selfspec_speculate::{Committed, CostModel, Sequence, SpecStats};
+use selfspec_model::{
+    Backend, BackendError, DraftOutput, DraftRequest, DraftStopRule, Readout, Row, SeqId, StepOutput,
+};
+use selfspec_speculate::{CommittedToken, CostModel, Sequence, SpecStats};
 
 use crate::error::EngineError;
 use crate::events::event::{Event, FinishReason, Gap, Progress, Summary};
@@ -112,9 +114,9 @@ impl Live {
         costs: &CostModel,
     ) -> Live {
         let mut sequence = job.sequence;
-        sequence.settle(beside, costs);
+        sequence.disable_hopeless_exit_head(beside, costs);
         let (seq, cached) = begin(&sequence, backend, prefixes);
-        sequence.preempted(seq, cached);
+        sequence.restart_as(seq, cached);
         job.output.send(Event::Prompt { tokens: sequence.prompt_len() });
         Live {
             seq: Some(seq),
@@ -139,7 +141,7 @@ impl Live {
         if let Some(seq) = self.seq.take() {
             backend.free(seq);
         }
-        self.sequence.wait();
+        self.sequence.skip_step();
     }
 
     /// What the consumer wants.
@@ -150,7 +152,7 @@ impl Live {
     /// Gives its pages back because its consumer wants nothing for now. As long as nobody else wants them they are kept for its [return](Live::resume).
     pub(crate) fn set_aside(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         self.begin_anew(backend);
-        self.sequence.wait();
+        self.sequence.skip_step();
         if self.ended() {
             return;
         }
@@ -169,7 +171,7 @@ impl Live {
     pub(crate) fn resume(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let (seq, cached) = begin(&self.sequence, backend, prefixes);
         self.seq = Some(seq);
-        self.sequence.preempted(seq, cached);
+        self.sequence.restart_as(seq, cached);
         self.reach = cached;
     }
 
@@ -221,10 +223,51 @@ impl Live {
         self.fail(EngineError::Panic { message });
     }
 
+    /// When the draft whose row it asked for ends, if the whole draft can be made at once.
+    pub(crate) fn draft_stop_rule(&self) -> Option<DraftStopRule> {
+        self.sequence.draft_stop_rule()
+    }
+
+    /// Counts the positions of a whole draft as its own, so that their pages are free when it is made.
+    pub(crate) fn reserve_whole_draft(&mut self) {
+        if let Some(stop) = self.draft_stop_rule() {
+            self.reach += stop.most - 1;
+        }
+    }
+
+    /// The sequence, whose tokens are chosen where their logits are.
+    pub(crate) fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+
+    /// Makes a whole draft, which begins with `first`.
+    pub(crate) fn draft(
+        &self,
+        backend: &mut dyn Backend,
+        first: &Row,
+        stop: &DraftStopRule,
+        out: &mut DraftOutput,
+    ) -> Result<(), BackendError> {
+        match self.sequence.row_chooser() {
+            Some(choose) => backend.draft(&DraftRequest { first, stop, choose: &choose }, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the draft that was made.
+    pub(crate) fn absorb_whole_draft(&mut self, output: &DraftOutput) {
+        let absorbed = catch_unwind(AssertUnwindSafe(|| self.sequence.absorb_whole_draft(output)));
+        match absorbed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(error.into()),
+            Err(panic) => self.fail(EngineError::Panic { message: panic_message(&*panic) }),
+        }
+    }
+
     /// Waits if it has no rows in the step.
     pub(crate) fn hold(&mut self, rows: &[Row]) {
         if !rows.iter().any(|row| self.is(row.seq)) {
-            self.sequence.wait();
+            self.sequence.skip_step();
         }
     }
 
@@ -239,7 +282,7 @@ impl Live {
         backend: &mut dyn Backend,
         output: &StepOutput,
         first: usize,
-        committed: &mut Vec<Committed>,
+        committed: &mut Vec<CommittedToken>,
     ) {
         let absorbed = catch_unwind(AssertUnwindSafe(|| self.sequence.absorb(backend, output, first, committed)));
         let fault = match absorbed {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use selfspec_model::{Backend, BackendError, Row, StepOutput};
-use selfspec_speculate::{Committed, CostModel, drafts_first};
+use selfspec_model::{Backend, BackendError, DraftOutput, DraftStopRule, Row, StepOutput, StepReadouts};
+use selfspec_speculate::{CommittedToken, CostModel, StepChooser, keep_cheap_drafts};
 
 use crate::error::EngineError;
 use crate::events::event::Event;
@@ -86,9 +86,10 @@ pub(crate) struct Worker {
     costs: CostModel,
     fault: Option<Fault>,
     counters: Arc<Counters>,
-    rows: Vec<Row>,            // of one step, each sequence's rows together
-    output: StepOutput,        // of one step
-    committed: Vec<Committed>, // of one sequence in one step
+    rows: Vec<Row>,                 // of one step, each sequence's rows together
+    output: StepOutput,             // of one step
+    drafted: DraftOutput,           // of one whole draft
+    committed: Vec<CommittedToken>, // of one sequence in one step
 }
 
 impl Worker {
@@ -116,6 +117,7 @@ impl Worker {
             counters,
             rows: Vec::new(),
             output,
+            drafted: DraftOutput::default(),
             committed: Vec::new(),
         }
     }
@@ -298,18 +300,61 @@ impl Worker {
                 return;
             }
             let started = Instant::now();
-            let step = AssertUnwindSafe(|| self.backend.step(&self.rows, &mut self.output));
+            let whole_draft = self.live_alone().and_then(Live::draft_stop_rule);
+            let step = AssertUnwindSafe(|| match &whole_draft {
+                Some(stop) => self.draft(stop),
+                None => self.run_step(),
+            });
             match catch_unwind(step) {
+                Ok(Ok(())) if whole_draft.is_some() => return self.absorb_whole_draft(started.elapsed()),
                 Ok(Ok(())) => {
                     let took = started.elapsed();
-                    self.costs.record(&self.rows, believed_seconds(self.fault, &self.rows, took.as_secs_f64()));
-                    self.counters.step(&self.rows, self.output.layer_rows, took);
+                    self.record(&self.rows.clone(), self.output.layer_rows, took);
                     return self.absorb();
                 }
                 Ok(Err(error)) => self.refuse(&error),
                 Err(panic) => return self.recover(&panic_message(&*panic)),
             }
         }
+    }
+
+    /// The live request, if there is only one.
+    fn live_alone(&self) -> Option<&Live> {
+        if let [live] = &self.live[..] { Some(live) } else { None }
+    }
+
+    /// Runs the rows, and chooses their tokens where the logits are.
+    fn run_step(&mut self) -> Result<(), BackendError> {
+        let choose = StepChooser::new(&self.rows, self.live.iter().map(Live::sequence));
+        let readouts = StepReadouts { choose: Some(&choose), ..StepReadouts::default() };
+        self.backend.step_with(&self.rows, &readouts, &mut self.output)
+    }
+
+    /// Makes the whole draft that begins with the only row.
+    fn draft(&mut self, stop: &DraftStopRule) -> Result<(), BackendError> {
+        match (&self.live[..], &self.rows[..]) {
+            ([live], [row]) => live.draft(&mut *self.backend, row, stop, &mut self.drafted),
+            _ => Ok(()),
+        }
+    }
+
+    /// Times the rows of a whole draft, each with its share of the time, and gives the draft to its request.
+    fn absorb_whole_draft(&mut self, took: Duration) {
+        let rows = u32::try_from(self.drafted.rows.max(1)).unwrap_or(u32::MAX);
+        for i in 0..self.drafted.rows {
+            let row = self.rows.iter().map(|first| Row { pos: first.pos + i, ..first.clone() }).collect::<Vec<_>>();
+            self.record(&row, self.drafted.layer_rows / u64::from(rows), took / rows);
+        }
+        for live in &mut self.live {
+            live.absorb_whole_draft(&self.drafted);
+        }
+        self.let_end();
+    }
+
+    /// Records the time of a step for the cost model and the counters.
+    fn record(&mut self, rows: &[Row], layer_rows: u64, took: Duration) {
+        self.costs.record(rows, believed_seconds(self.fault, rows, took.as_secs_f64()));
+        self.counters.step(rows, layer_rows, took);
     }
 
     /// Asks every live sequence for its rows. Sequences that read their prompts share the chunk equally, and what one leaves the
@@ -328,9 +373,12 @@ impl Worker {
                 live.rows(1, &self.costs, &mut self.rows);
             }
         }
+        if let [live] = &mut self.live[..] {
+            live.reserve_whole_draft();
+        }
         self.let_end();
         self.make_room();
-        drafts_first(&mut self.rows);
+        keep_cheap_drafts(&mut self.rows);
         for live in &mut self.live {
             live.hold(&self.rows);
         }
@@ -354,7 +402,7 @@ impl Worker {
     fn let_end(&mut self) {
         let backend = &mut *self.backend;
         for live in self.live.extract_if(.., |live| live.ended()) {
-            self.costs.learn(live.stats());
+            self.costs.record_sequence(live.stats().path_drafts().as_ref());
             live.finish(backend, &mut self.prefixes);
         }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use selfspec_engine::Engine;
 use selfspec_model::{
-    Backend, BackendError, DraftHeads, Enter, LayerPlan, Model, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, DraftHeads, Enter, HiddenState, LayerPlan, Model, Readout, Row, SeqId, StepOutput,
+    StepReadouts, TokenId,
 };
 use serde_json::json;
 
@@ -145,9 +146,10 @@ fn draft(
     let mut drafted = Vec::new();
     for exit in exits {
         // A row that leaves layers out passes them with its state as it is.
-        out.tap(&[n, n + 1]);
-        backend.step(&[row(last, &exit.plan, exit.readout)], &mut out)?;
-        let state = out.tapped(usize::from(exit.readout == Readout::ExitHead), 0).to_vec();
+        let states = &[HiddenState::AfterLayers(n), HiddenState::ExitHead];
+        let readouts = StepReadouts { states, ..StepReadouts::default() };
+        backend.step_with(&[row(last, &exit.plan, exit.readout)], &readouts, &mut out)?;
+        let state = out.state(usize::from(exit.readout == Readout::ExitHead), 0).to_vec();
         drafted.push((state, out.logits(0).to_vec()));
         backend.set_len(seq, last)?;
     }

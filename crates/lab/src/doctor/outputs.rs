@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use selfspec_engine::{Engine, EngineError, Event, Generation, Request};
 use selfspec_model::TokenId;
-use selfspec_speculate::{RoundTrace, SpecError, SpecStats, SpeculationParams};
+use selfspec_speculate::{RoundTrace, SequenceError, SpecStats, SpeculationParams};
 use serde_json::json;
 
 use super::check::{DoctorCheck, DoctorFinding};
@@ -133,7 +133,7 @@ pub(super) fn equality(prompts: &[PromptCase], plain: &[DoctorAnswer], spec: &[D
     for ((case, plain), spec) in prompts.iter().zip(plain).zip(spec) {
         let line = case.line;
         match &spec.error {
-            Some(EngineError::Spec(SpecError::KvLength { expected, got, .. })) => {
+            Some(EngineError::Spec(SequenceError::KvLength { expected, got, .. })) => {
                 return DoctorCheck {
                     name: NAME,
                     ..short_rollback(format!(
@@ -290,7 +290,7 @@ fn judge_decay(name: &'static str, first: AnswerQuarter, last: AnswerQuarter, an
 #[cfg(test)]
 mod tests {
     use selfspec_model::SeqId;
-    use selfspec_speculate::Reason;
+    use selfspec_speculate::RoundReason;
 
     use super::*;
     use crate::doctor::check::CheckResult;
@@ -305,7 +305,7 @@ mod tests {
                 drafted: 4,
                 accepted: gained - 1,
                 gained: *gained,
-                reason: Reason::Always,
+                reason: RoundReason::Always,
             };
             committed += gained;
             trace
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(check.words, expected);
         let mut short = answer(&[1, 2, 3, 4], &[]);
         short.rounds = 3;
-        short.error = Some(EngineError::Spec(SpecError::KvLength { seq: SeqId(0), expected: 13, got: 14 }));
+        short.error = Some(EngineError::Spec(SequenceError::KvLength { seq: SeqId(0), expected: 13, got: 14 }));
         let check = equality(&cases[..1], &[plain], &[short]);
         assert_eq!(check.finding.as_ref().map(|f| f.cause), Some("rollback"));
         assert!(check.words.contains("after round 2, at token 4, the cache held 14 positions and not 13"), "{check:?}");

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId};
 use selfspec_speculate::SamplingParams;
-use selfspec_speculate::exactness::distribution;
+
+use crate::statistics::exact_distribution;
 
 /// Of every row, at least this many of the most probable tokens keep their logits; tokens that no row has among them are left out.
 const KEPT: usize = 32;
@@ -121,7 +122,7 @@ impl LogitTree {
 /// The tokens that sampling may draw from a row.
 fn likely(row: &[f32], top_k: usize) -> impl Iterator<Item = TokenId> {
     let sampling = SamplingParams { temperature: 1.0, top_k, ..SamplingParams::default() };
-    let tokens = distribution(&sampling, row, &[]).into_iter().zip(0..).filter(|(p, _)| *p > 0.0);
+    let tokens = exact_distribution(&sampling, row, &[]).into_iter().zip(0..).filter(|(p, _)| *p > 0.0);
     tokens.map(|(_, token)| token).collect::<Vec<_>>().into_iter()
 }
 

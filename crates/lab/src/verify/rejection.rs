@@ -14,13 +14,13 @@ use selfspec_engine::{Engine, EngineOptions, Loaded};
 use selfspec_kernels::KvType;
 use selfspec_model::{LayerPlan, TokenId};
 use selfspec_speculate::SamplingParams;
-use selfspec_speculate::exactness::{Drafting, Exactness, ExactnessError, Trial, distribution};
 
 use super::logit_tree::{LogitTree, LogitTreeShape};
 use super::setting::VerifiedDrafter;
 use crate::error::LabError;
 use crate::progress::{Stage, StageProgress};
 use crate::prompts::{PromptCase, PromptStyle};
+use crate::statistics::{DraftingRule, ExactnessError, SamplingTrial, TrialResult, exact_distribution};
 
 /// Prompts whose continuations are sampled.
 const PROMPTS: usize = 3;
@@ -80,7 +80,7 @@ impl SamplingTrials {
         untested
     }
 
-    fn count(&mut self, what: &str, result: &Exactness) {
+    fn count(&mut self, what: &str, result: &TrialResult) {
         self.trials += 1;
         self.draws_each = DRAWS;
         self.drafted += result.drafted;
@@ -140,7 +140,7 @@ fn run_trials(tree: &LogitTree, place: &str, outcome: &mut SamplingTrials) -> Re
     let wide = SamplingParams { temperature: 0.8, ..SamplingParams::default() };
     let target = |before: &[TokenId]| tree.target.get(before).map_or(&[][..], Vec::as_slice);
     let draft = |before: &[TokenId]| tree.draft.get(before).map_or(&[][..], Vec::as_slice);
-    let trial = |sampling| Trial {
+    let trial = |sampling| SamplingTrial {
         target: &target,
         draft: &draft,
         draft_vocab: None,
@@ -150,24 +150,27 @@ fn run_trials(tree: &LogitTree, place: &str, outcome: &mut SamplingTrials) -> Re
         length: LENGTH,
         draws: DRAWS,
         entropy: 1,
-        drafting: Drafting::Sampled,
+        drafting: DraftingRule::Sampled,
     };
     outcome.count(&format!("{place}, top-k {TOP_K}"), &trial(&narrow).run()?);
     outcome.count(&format!("{place}, top-p 0.95"), &trial(&cut).run()?);
     // Without truncation any token may follow, so only the first one is compared, and no row after it is needed.
-    let first = Trial { k: 1, length: 1, bonus: false, ..trial(&wide) };
+    let first = SamplingTrial { k: 1, length: 1, bonus: false, ..trial(&wide) };
     outcome.count(&format!("{place}, temperature 0.8"), &first.run()?);
-    outcome.count(&format!("{place}, point mass"), &Trial { drafting: Drafting::Argmax, ..trial(&narrow) }.run()?);
+    outcome.count(
+        &format!("{place}, point mass"),
+        &SamplingTrial { drafting: DraftingRule::Argmax, ..trial(&narrow) }.run()?,
+    );
     let (vocab, some) = tree.half_the_draft();
     let draft_of_half = |before: &[TokenId]| some.get(before).map_or(&[][..], Vec::as_slice);
-    let halved = Trial { draft: &draft_of_half, draft_vocab: Some(&vocab), ..trial(&narrow) };
+    let halved = SamplingTrial { draft: &draft_of_half, draft_vocab: Some(&vocab), ..trial(&narrow) };
     outcome.count(&format!("{place}, half the vocabulary"), &halved.run()?);
     let spread = SamplingParams { temperature: spreading(&tree.target[&[][..]]), ..narrow.clone() };
     for (rule, wrong) in [
-        ("the most probable token judged as if sampled", Drafting::ArgmaxJudgedAsSampled),
-        ("drafts judged at another temperature", Drafting::JudgedAtTemperature(3.0 * spread.temperature)),
+        ("the most probable token judged as if sampled", DraftingRule::ArgmaxJudgedAsSampled),
+        ("drafts judged at another temperature", DraftingRule::JudgedAtTemperature(3.0 * spread.temperature)),
     ] {
-        if (Trial { draft: &target, drafting: wrong, ..trial(&spread) }).run()?.test.passes() {
+        if (SamplingTrial { draft: &target, drafting: wrong, ..trial(&spread) }).run()?.test.passes() {
             outcome.missed.push(format!("{place}: {rule}"));
         } else {
             outcome.caught += 1;
@@ -181,7 +184,7 @@ fn run_trials(tree: &LogitTree, place: &str, outcome: &mut SamplingTrials) -> Re
 fn spreading(row: &[f32]) -> f32 {
     let most = |temperature| {
         let sampling = SamplingParams { temperature, top_k: TOP_K, ..SamplingParams::default() };
-        distribution(&sampling, row, &[]).into_iter().fold(0.0, f64::max)
+        exact_distribution(&sampling, row, &[]).into_iter().fold(0.0, f64::max)
     };
     let (mut low, mut high) = (0.01_f32, 100.0_f32);
     for _ in 0..32 {
@@ -200,7 +203,7 @@ mod tests {
         for scale in [0.01, 1.0, 30.0] {
             let row: Vec<f32> = (0..50).map(|i| -scale * i as f32).collect();
             let sampling = SamplingParams { temperature: spreading(&row), top_k: TOP_K, ..SamplingParams::default() };
-            let most = distribution(&sampling, &row, &[])[0];
+            let most = exact_distribution(&sampling, &row, &[])[0];
             assert!((0.59..0.61).contains(&most), "{scale}: {most}");
         }
         assert!(spreading(&[1.0; 9]).is_finite());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use selfspec_engine::{EngineCounters, FinishReason, Histogram, StepKind};
-use selfspec_speculate::Reason;
+use selfspec_speculate::RoundReason;
 
 use crate::observe::arm::Arm;
 use crate::observe::exposition::Family;
@@ -238,7 +238,7 @@ fn speculation(engine: &EngineCounters) -> [Family; 5] {
         .each(engine.accepted.iter().enumerate().map(|(place, n)| (place, *n as f64))),
         Family::counter("spec_decode_bypass_total", "Rounds without a draft, by the reason.")
             .by(&["reason"])
-            .each(Reason::NAMES.iter().zip(engine.bypassed).map(|(reason, n)| (reason, n as f64))),
+            .each(RoundReason::LABELS.iter().zip(engine.bypassed).map(|(reason, n)| (reason, n as f64))),
     ]
 }
 

@@ -1,50 +1,58 @@
-//! What every way to draft has in common.
+//! The properties that the round and the policy need of a drafter.
+//!
+//! A drafter is data: the path that its draft rows run, or the tokens that it copies. Sampling is the
+//! round's, so that every drafter shares the one sampler.
+//!
+//! Invariant: a drafter holds no state that a round could leave stale. Its proposals depend on the
+//! committed tokens, and on the logits of this round's rows.
 
 use std::fmt;
 
 use selfspec_model::TokenId;
 
+use crate::draft::kind::DrafterKind;
 use crate::draft::path::DraftPath;
-use crate::sample::history::History;
-use crate::sample::mask::Mask;
-use crate::sample::noise::Place;
-use crate::sample::sampler::{Draft, Sampler};
-use crate::stats::DrafterKind;
+use crate::sample::sampler::Draft;
 
-/// Proposes tokens. A drafter holds nothing that rounds could leave stale: what it proposes depends on the committed tokens and on
-/// the logits of this round's rows.
-pub trait Drafter: fmt::Debug + Send {
+/// Kinds of offer that a drafter may distinguish: [`Drafter::offer`] returns a number below this.
+pub(crate) const OFFER_KINDS: usize = 9;
+
+/// Proposes tokens, by copying them or by rows of the model.
+pub(crate) trait Drafter: fmt::Debug + Send {
     /// Which drafter it is.
     fn kind(&self) -> DrafterKind;
 
-    /// How its rows run through the model; `None` if it drafts without running it.
+    /// How its draft rows run through the model; `None` if it copies.
     fn path(&self) -> Option<&DraftPath> {
         None
     }
 
-    /// The acceptance to be expected of it before anything was measured here, if it is known from elsewhere.
-    fn prior(&self) -> Option<f64> {
+    /// The tokens of its draft logits, ascending; `None`: the whole vocabulary.
+    fn vocab(&self) -> Option<&[TokenId]> {
         None
     }
 
-    /// Whether it has something to propose after the committed `tokens`, of which `forced` must come next. `Some` is the kind of proposal, for
-    /// the record of how such proposals fare, below 9: the length of the match for what copies, 0 for the others.
+    /// Confidence, a probability, below which it never proposes a token; 0: no bound.
+    fn min_confidence(&self) -> f32 {
+        0.0
+    }
+
+    /// Whether its confidence was trained to predict acceptance. An untrained confidence is tested
+    /// before it is trusted.
+    fn has_trained_confidence(&self) -> bool {
+        false
+    }
+
+    /// The acceptance rate to expect before any draft was verified here, where it is known.
+    fn expected_acceptance(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether it has a proposal after the committed `tokens`, of which `forced` must come next.
+    /// `Some` is the kind of offer, below [`OFFER_KINDS`]: acceptance is recorded for each kind. A
+    /// drafter that copies returns the length of its match in tokens, the others 0.
     fn offer(&mut self, tokens: &[TokenId], forced: &[TokenId]) -> Option<usize>;
 
-    /// Appends up to `k` tokens that it proposes without running rows, as last offered; with a path there are none.
+    /// Appends up to `k` tokens that it copies, as last offered. A drafter with a path copies none.
     fn copy(&mut self, _tokens: &[TokenId], _k: usize, _drafts: &mut Vec<Draft>) {}
-
-    /// Proposes the token at `at` from the logits of a row of its path, of those in the mask; `None` ends the draft before it, which is so where the row's confidence
-    /// is below `min_confidence`. Without a path there is nothing to read.
-    fn read(
-        &mut self,
-        _logits: &[f32],
-        _mask: Option<&Mask>,
-        _sampler: &mut Sampler,
-        _history: &History,
-        _at: Place,
-        _min_confidence: f32,
-    ) -> Option<Draft> {
-        None
-    }
 }

@@ -1,13 +1,14 @@
-//! Drafting what the output's grammar forces: tokens that nothing else can stand for cost no model to guess.
+//! Drafting the tokens that the output's grammar forces. They need no draft pass.
 
 use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
+use crate::draft::kind::DrafterKind;
 use crate::sample::sampler::Draft;
-use crate::stats::DrafterKind;
 
-/// How often what a grammar forces stands: a token may be forced only as far as its bytes are.
-const PRIOR: f64 = 0.97;
+/// Expected acceptance rate of forced tokens. A grammar forces bytes, and the model may cut the same
+/// bytes into other tokens.
+const EXPECTED_ACCEPTANCE: f64 = 0.97;
 
 /// Proposes the tokens that must come next.
 #[derive(Debug, Default)]
@@ -20,8 +21,8 @@ impl Drafter for GrammarDrafter {
         DrafterKind::Grammar
     }
 
-    fn prior(&self) -> Option<f64> {
-        Some(PRIOR)
+    fn expected_acceptance(&self) -> Option<f64> {
+        Some(EXPECTED_ACCEPTANCE)
     }
 
     fn offer(&mut self, _: &[TokenId], forced: &[TokenId]) -> Option<usize> {

@@ -1,16 +1,24 @@
-//! How a drafted row runs through the model.
+//! The path of a draft row through the model.
 
 use std::fmt;
 
 use selfspec_model::{LayerPlan, Readout};
 
-/// The layers that a draft's rows run, and what reads their logits. It tells ways to draft apart wherever costs and acceptance are kept.
+/// The layers that a draft's rows run, and the head that reads their logits. Costs and acceptance of
+/// drafting with the model are recorded by path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DraftPath {
     /// The layers.
     pub plan: LayerPlan,
-    /// What reads the logits.
+    /// The head that reads the logits.
     pub readout: Readout,
+}
+
+impl DraftPath {
+    /// Whether the exit head reads the logits. It needs its own K and V beside the model's.
+    pub fn uses_exit_head(&self) -> bool {
+        self.readout == Readout::ExitHead
+    }
 }
 
 /// `layers 0..12`, `layers 0..12 and the draft vocabulary`, `layers 0..4 and the exit head`.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
+use crate::draft::kind::DrafterKind;
 use crate::sample::sampler::Draft;
-use crate::stats::DrafterKind;
 
 /// Longest suffix of the output that is compared: enough to tell one place of the prediction from another.
 const LONGEST: usize = 32;
@@ -20,21 +20,21 @@ const MOST_PLACES: usize = 256;
 /// Where it stands is found anew each time, from the committed tokens alone, so that nothing can go stale: of all places of the output's last
 /// token the one with the longest common text before it, and of these the first after as many tokens as the output has.
 #[derive(Debug)]
-pub(crate) struct Prediction {
+pub(crate) struct PredictionDrafter {
     tokens: Vec<TokenId>,
     places: HashMap<TokenId, Vec<u32>>, // of each token, where its followers stand
     prompt_len: usize,
     found: Option<usize>, // where the latest match continues
 }
 
-impl Prediction {
+impl PredictionDrafter {
     /// A prediction of what follows a prompt of `prompt_len` tokens.
     pub(crate) fn new(tokens: Vec<TokenId>, prompt_len: usize) -> Self {
         let mut places: HashMap<TokenId, Vec<u32>> = HashMap::new();
         for (token, next) in tokens.iter().zip(1..) {
             places.entry(*token).or_default().push(next);
         }
-        Prediction { tokens, places, prompt_len, found: None }
+        PredictionDrafter { tokens, places, prompt_len, found: None }
     }
 
     /// Where the prediction goes on after `output`, and how long the match is.
@@ -56,7 +56,7 @@ impl Prediction {
     }
 }
 
-impl Drafter for Prediction {
+impl Drafter for PredictionDrafter {
     fn kind(&self) -> DrafterKind {
         DrafterKind::Prediction
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn propose(prediction: &[TokenId], output: &[TokenId], k: usize) -> Option<(usize, Vec<TokenId>)> {
-        let mut drafter = Prediction::new(prediction.to_vec(), 2);
+        let mut drafter = PredictionDrafter::new(prediction.to_vec(), 2);
         let tokens: Vec<TokenId> = [90, 91].iter().chain(output).copied().collect();
         let len = drafter.offer(&tokens, &[])?;
         let mut drafts = Vec::new();

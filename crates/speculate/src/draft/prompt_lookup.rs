@@ -6,15 +6,15 @@ use std::hash::{BuildHasherDefault, Hasher};
 use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
+use crate::draft::kind::DrafterKind;
 use crate::sample::sampler::Draft;
-use crate::stats::DrafterKind;
 
 /// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent place of each.
 ///
 /// It is a function of the tokens alone and only ever grows with them, so that it cannot go stale. A token costs `max - min + 1` insertions,
 /// a search at most as many look-ups.
 #[derive(Debug)]
-pub struct PromptLookup {
+pub(crate) struct PromptLookup {
     min: usize,
     max: usize,
     /// Hash of an n-gram -> index of the token that follows its most recent occurrence. Different n-grams may share a hash:
@@ -53,7 +53,7 @@ fn extend(hash: u64, token: TokenId) -> u64 {
 
 impl PromptLookup {
     /// An empty index of n-grams from `min` to `max` tokens.
-    pub fn new(min: usize, max: usize) -> Self {
+    pub(crate) fn new(min: usize, max: usize) -> Self {
         PromptLookup { min: min.max(1), max, next: HashMap::default(), indexed: 0, found: None }
     }
 

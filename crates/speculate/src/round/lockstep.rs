@@ -14,8 +14,8 @@ fn is_cheap_draft(row: &Row) -> bool {
 }
 
 /// Leaves only the cheap drafts in a step that has some. The sequences whose rows are gone must be told to wait
-/// ([`Sequence::wait`](crate::Sequence::wait)).
-pub fn drafts_first(rows: &mut Vec<Row>) {
+/// ([`Sequence::skip_step`](crate::Sequence::skip_step)).
+pub fn keep_cheap_drafts(rows: &mut Vec<Row>) {
     if rows.iter().any(is_cheap_draft) {
         rows.retain(is_cheap_draft);
     }
@@ -40,7 +40,7 @@ mod tests {
         };
         let exit = |layers| LayerPlan::exit(8, layers).expect("valid");
         let left = |mut rows: Vec<Row>| {
-            drafts_first(&mut rows);
+            keep_cheap_drafts(&mut rows);
             rows.iter().map(|r| r.seq.0).collect::<Vec<_>>()
         };
         let full = LayerPlan::full(8);

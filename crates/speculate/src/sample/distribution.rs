@@ -3,7 +3,7 @@
 use selfspec_model::TokenId;
 
 use crate::sample::softmax::{BLOCK, sum_blocks, weigh};
-use crate::sample::truncation::Candidate;
+use crate::sample::truncation::TokenCandidate;
 
 /// Probabilities of tokens, as weights over their sum. Reused from row to row.
 #[derive(Debug, Default, Clone)]
@@ -25,7 +25,7 @@ impl Distribution {
     }
 
     /// The tokens that truncation left, in ascending order.
-    pub(crate) fn fill(&mut self, kept: &[Candidate]) {
+    pub(crate) fn fill(&mut self, kept: &[TokenCandidate]) {
         let tokens = self.tokens.get_or_insert_default();
         tokens.clear();
         tokens.extend(kept.iter().map(|c| c.token));
@@ -124,9 +124,9 @@ mod tests {
     }
 
     fn sparse(pairs: &[(TokenId, f32)]) -> Distribution {
-        let kept: Vec<Candidate> = pairs
+        let kept: Vec<TokenCandidate> = pairs
             .iter()
-            .map(|(token, weight)| Candidate { token: *token, logit: 0.0, score: 0.0, weight: *weight })
+            .map(|(token, weight)| TokenCandidate { token: *token, logit: 0.0, score: 0.0, weight: *weight })
             .collect();
         let mut d = Distribution::default();
         d.fill(&kept);

@@ -6,21 +6,21 @@
 //! finaliser of `key + i * golden`. Different purposes have different keys: a draft's draw says nothing about the test that
 //! judges it.
 //!
-//! Gumbel noise for a whole vocabulary is the costly case. [`Key::race`] finds `argmax s(x) + G(x)` without a logarithm
+//! Gumbel noise for a whole vocabulary is the costly case. [`NoiseKey::gumbel_argmax`] finds `argmax s(x) + G(x)` without a logarithm
 //! for almost every token: the size of the random number bounds the noise from above, and a token whose bound does not reach the best so far
 //! cannot win.
 
 use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 
-use crate::sample::softmax::Peak;
+use crate::sample::softmax::PeakLogit;
 use crate::sample::wide::wide;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What a random number is for. Each has its own keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum NoisePurpose {
     /// Gumbel noise of seeded sampling: shared by draft and target, which is what couples them.
     Coupled,
     /// Drawing a draft.
@@ -38,7 +38,7 @@ pub(crate) enum Purpose {
 /// Unseeded draws are keyed by both. A position that was drafted, thrown away and is drafted again in a later round gets fresh
 /// numbers: had it the old ones, the length of the new round, which depends on what became of the old one, would depend on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RoundPosition {
     /// Position of the token in its sequence.
     pub pos: usize,
     /// Index in the round: how many drafts stand before it.
@@ -47,7 +47,7 @@ pub struct Place {
 
 /// The random numbers of one (seed, purpose, position).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Key(u64);
+pub(crate) struct NoiseKey(u64);
 
 /// The finaliser of SplitMix64.
 #[inline(always)]
@@ -57,17 +57,17 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Key {
+impl NoiseKey {
     /// The key of seeded sampling: of the position alone, whatever the round.
     pub(crate) fn coupled(seed: u64, pos: usize) -> Self {
-        Key::new(seed, Purpose::Coupled, Place { pos, row: 0 })
+        NoiseKey::new(seed, NoisePurpose::Coupled, RoundPosition { pos, row: 0 })
     }
 
     /// The key of an unseeded draw.
-    pub(crate) fn new(seed: u64, purpose: Purpose, at: Place) -> Self {
+    pub(crate) fn new(seed: u64, purpose: NoisePurpose, at: RoundPosition) -> Self {
         let tag = ((purpose as u64) << 32) | at.row as u64;
         let purpose = mix(mix(tag.wrapping_add(GOLDEN)) ^ seed);
-        Key(mix(purpose.wrapping_add(GOLDEN.wrapping_mul(at.pos as u64 + 1))))
+        NoiseKey(mix(purpose.wrapping_add(GOLDEN.wrapping_mul(at.pos as u64 + 1))))
     }
 
     #[inline(always)]
@@ -95,7 +95,7 @@ impl Key {
 
     /// The token with the highest `score + Gumbel noise`, ties to the lowest id: one exact draw from the softmax of the scores.
     /// `tokens` are (id, score); minus infinity never wins. `first` is tried first: the nearer it is to winning, the less is left to do.
-    pub(crate) fn race(self, first: (TokenId, f32), tokens: impl Iterator<Item = (TokenId, f32)>) -> TokenId {
+    pub(crate) fn gumbel_argmax(self, first: (TokenId, f32), tokens: impl Iterator<Item = (TokenId, f32)>) -> TokenId {
         let mut best = (first.0, f64::from(first.1) + self.gumbel(first.0, self.coarse(first.0)));
         let mut bar = best.1 as f32 - SLACK;
         for (x, score) in tokens {
@@ -104,12 +104,18 @@ impl Key {
         best.0
     }
 
-    /// [`Key::race`] over a whole row, where the score of logit i is `(row[i] - peak) * scale`, and its token the i-th of `tokens`; `None`:
+    /// [`NoiseKey::gumbel_argmax`] over a whole row, where the score of logit i is `(row[i] - peak) * scale`, and its token the i-th of `tokens`; `None`:
     /// token i.
-    pub(crate) fn race_all(self, peak: Peak, row: &[f32], tokens: Option<&[TokenId]>, scale: f32) -> TokenId {
+    pub(crate) fn gumbel_argmax_row(
+        self,
+        peak: PeakLogit,
+        row: &[f32],
+        tokens: Option<&[TokenId]>,
+        scale: f32,
+    ) -> TokenId {
         match tokens {
-            None => wide(RaceAll { key: self, row, peak, scale }),
-            Some(tokens) => wide(RaceSome { key: self, row, tokens, peak, scale }),
+            None => wide(GumbelArgmaxAll { key: self, row, peak, scale }),
+            Some(tokens) => wide(GumbelArgmaxSome { key: self, row, tokens, peak, scale }),
         }
     }
 
@@ -136,22 +142,22 @@ fn cannot_win(score: f32, coarse: u32, bar: f32) -> bool {
     (score + bound < bar) & (coarse != 0)
 }
 
-/// Tokens of [`RaceAll`] that are looked at together: mostly none of them can win.
+/// Tokens of [`GumbelArgmaxAll`] that are looked at together: mostly none of them can win.
 const TOGETHER: usize = 32;
 
-struct RaceAll<'a> {
-    key: Key,
+struct GumbelArgmaxAll<'a> {
+    key: NoiseKey,
     row: &'a [f32],
-    peak: Peak,
+    peak: PeakLogit,
     scale: f32,
 }
 
-impl NullaryFnOnce for RaceAll<'_> {
+impl NullaryFnOnce for GumbelArgmaxAll<'_> {
     type Output = TokenId;
 
     #[inline(always)]
     fn call(self) -> TokenId {
-        let RaceAll { key, row, peak, scale } = self;
+        let GumbelArgmaxAll { key, row, peak, scale } = self;
         let score = |l: f32| (l - peak.logit) * scale;
         let mut best = (peak.token, key.gumbel(peak.token, key.coarse(peak.token)));
         let mut bar = best.1 as f32 - SLACK;
@@ -181,20 +187,20 @@ impl NullaryFnOnce for RaceAll<'_> {
 }
 
 /// The same over some tokens, whose noise has to be looked up one by one.
-struct RaceSome<'a> {
-    key: Key,
+struct GumbelArgmaxSome<'a> {
+    key: NoiseKey,
     row: &'a [f32],
     tokens: &'a [TokenId],
-    peak: Peak,
+    peak: PeakLogit,
     scale: f32,
 }
 
-impl NullaryFnOnce for RaceSome<'_> {
+impl NullaryFnOnce for GumbelArgmaxSome<'_> {
     type Output = TokenId;
 
     #[inline(always)]
     fn call(self) -> TokenId {
-        let RaceSome { key, row, tokens, peak, scale } = self;
+        let GumbelArgmaxSome { key, row, tokens, peak, scale } = self;
         let score = |l: f32| (l - peak.logit) * scale;
         let first = tokens[peak.token as usize];
         let mut best = (first, key.gumbel(first, key.coarse(first)));
@@ -227,7 +233,7 @@ mod tests {
     use super::*;
 
     /// The race without a bound.
-    fn slow(key: Key, scores: &[f32]) -> TokenId {
+    fn slow(key: NoiseKey, scores: &[f32]) -> TokenId {
         let mut best = (0, f64::NEG_INFINITY);
         for (x, s) in (0..).zip(scores) {
             let total = f64::from(*s) + key.gumbel(x, key.coarse(x));
@@ -243,13 +249,13 @@ mod tests {
         for pos in 0..400 {
             let scores: Vec<f32> = (0..1001u32).map(|x| ((x * 7919 + pos) % 1001) as f32 * -0.02).collect();
             let top = (0..).zip(&scores).find(|(_, s)| **s == 0.0).expect("one score is 0").0;
-            let key = Key::coupled(42, pos as usize);
+            let key = NoiseKey::coupled(42, pos as usize);
             let expected = slow(key, &scores);
-            let peak = Peak { token: top, logit: 0.0 };
-            assert_eq!(key.race_all(peak, &scores, None, 1.0), expected);
+            let peak = PeakLogit { token: top, logit: 0.0 };
+            assert_eq!(key.gumbel_argmax_row(peak, &scores, None, 1.0), expected);
             let all: Vec<TokenId> = (0..1001).collect();
-            assert_eq!(key.race_all(peak, &scores, Some(&all), 1.0), expected);
-            assert_eq!(key.race((top, 0.0), (0..).zip(scores.iter().copied())), expected);
+            assert_eq!(key.gumbel_argmax_row(peak, &scores, Some(&all), 1.0), expected);
+            assert_eq!(key.gumbel_argmax((top, 0.0), (0..).zip(scores.iter().copied())), expected);
         }
     }
 
@@ -257,9 +263,9 @@ mod tests {
     fn a_race_in_wide_vectors_has_the_same_winner() {
         for pos in 0..200 {
             let row: Vec<f32> = (0..5003u32).map(|x| ((x * 7919 + pos) % 5003) as f32 * -0.01).collect();
-            let (scale, peak) = (0.4 + pos as f32 * 0.02, Peak::of(&row).expect("numbers"));
-            let race = || RaceAll { key: Key::coupled(3, pos as usize), row: &row, peak, scale };
-            assert_eq!(wide(race()), race().call());
+            let (scale, peak) = (0.4 + pos as f32 * 0.02, PeakLogit::of(&row).expect("numbers"));
+            let gumbel_argmax = || GumbelArgmaxAll { key: NoiseKey::coupled(3, pos as usize), row: &row, peak, scale };
+            assert_eq!(wide(gumbel_argmax()), gumbel_argmax().call());
         }
     }
 
@@ -270,13 +276,13 @@ mod tests {
             let row: Vec<f32> = (0..999u32).map(|x| ((x * 7919 + pos) % 999) as f32 * -0.01).collect();
             let tokens: Vec<TokenId> = (0..999).filter(|x| (x * 31 + pos) % 5 < 3).collect();
             let some: Vec<f32> = tokens.iter().map(|x| row[*x as usize]).collect();
-            let (key, peak) = (Key::coupled(9, pos as usize), Peak::of(&some).expect("numbers"));
-            let race = || RaceSome { key, row: &some, tokens: &tokens, peak, scale: 0.7 };
+            let (key, peak) = (NoiseKey::coupled(9, pos as usize), PeakLogit::of(&some).expect("numbers"));
+            let gumbel_argmax = || GumbelArgmaxSome { key, row: &some, tokens: &tokens, peak, scale: 0.7 };
             let scores = |x: &TokenId| (*x, (row[*x as usize] - peak.logit) * 0.7);
             let first = (tokens[peak.token as usize], 0.0);
-            let expected = key.race(first, tokens.iter().map(scores));
-            assert_eq!((wide(race()), race().call()), (expected, expected));
-            let whole = key.race_all(Peak::of(&row).expect("numbers"), &row, None, 0.7);
+            let expected = key.gumbel_argmax(first, tokens.iter().map(scores));
+            assert_eq!((wide(gumbel_argmax()), gumbel_argmax().call()), (expected, expected));
+            let whole = key.gumbel_argmax_row(PeakLogit::of(&row).expect("numbers"), &row, None, 0.7);
             assert!(whole == expected || tokens.binary_search(&whole).is_err());
         }
     }
@@ -288,7 +294,8 @@ mod tests {
         let mut counts = [0u32; 5];
         let draws = 200_000;
         for pos in 0..draws {
-            counts[Key::coupled(7, pos).race_all(Peak { token: 0, logit: 0.0 }, &scores, None, 1.0) as usize] += 1;
+            counts[NoiseKey::coupled(7, pos).gumbel_argmax_row(PeakLogit { token: 0, logit: 0.0 }, &scores, None, 1.0)
+                as usize] += 1;
         }
         assert_eq!(counts[3], 0);
         for (count, s) in counts.iter().zip(scores) {
@@ -301,12 +308,18 @@ mod tests {
     #[test]
     fn purposes_rows_positions_and_seeds_have_keys_of_their_own() {
         let mut keys = std::collections::HashSet::new();
-        let purposes = [Purpose::Coupled, Purpose::Draft, Purpose::Accept, Purpose::Residual, Purpose::Target];
+        let purposes = [
+            NoisePurpose::Coupled,
+            NoisePurpose::Draft,
+            NoisePurpose::Accept,
+            NoisePurpose::Residual,
+            NoisePurpose::Target,
+        ];
         for seed in 0..8 {
             for purpose in purposes {
                 for pos in 0..32 {
                     for row in 0..17 {
-                        assert!(keys.insert(Key::new(seed, purpose, Place { pos, row }).0));
+                        assert!(keys.insert(NoiseKey::new(seed, purpose, RoundPosition { pos, row }).0));
                     }
                 }
             }
@@ -317,7 +330,7 @@ mod tests {
     fn uniforms_fill_the_unit_interval_evenly() {
         let mut bins = [0u32; 64];
         for pos in 0..64_000 {
-            let u = Key::new(3, Purpose::Accept, Place { pos, row: 0 }).uniform();
+            let u = NoiseKey::new(3, NoisePurpose::Accept, RoundPosition { pos, row: 0 }).uniform();
             assert!((0.0..1.0).contains(&u));
             bins[(u * 64.0) as usize] += 1;
         }

@@ -12,16 +12,18 @@
 //! to p as the draft's logits allow, costs as little as p where truncation leaves few tokens, and is by construction the
 //! distribution that the draft was drawn from. Drafts that were copied have a point mass as q.
 
-use selfspec_model::TokenId;
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::LogitsFault;
-use crate::params::SamplingParams;
+use selfspec_model::{LogitsError, TokenId};
+
+use crate::sample::constraint::TokenMask;
 use crate::sample::distribution::Distribution;
-use crate::sample::history::History;
-use crate::sample::mask::Mask;
-use crate::sample::noise::{Key, Place, Purpose};
-use crate::sample::softmax::{Peak, sum_exp};
-use crate::sample::truncation::Truncation;
+use crate::sample::history::PenaltyView;
+use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
+use crate::sample::params::SamplingParams;
+use crate::sample::softmax::{PeakLogit, sum_exp};
+use crate::sample::truncation::TokenTruncation;
 
 /// A proposed token.
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ pub struct LogitsRow<'a> {
     /// Their tokens, ascending; `None`: all tokens, by id.
     pub tokens: Option<&'a [TokenId]>,
     /// The tokens that may be chosen; `None`: any.
-    pub mask: Option<&'a Mask>,
+    pub mask: Option<&'a TokenMask>,
 }
 
 impl<'a> LogitsRow<'a> {
@@ -67,7 +69,7 @@ impl<'a> LogitsRow<'a> {
 
 /// What a row of the target's logits says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct VerifiedToken {
     /// The token that stands at the row's place: the draft, or what replaces it.
     pub token: TokenId,
     /// Whether it is the draft, accepted.
@@ -75,133 +77,183 @@ pub struct Verdict {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Rule {
+enum SamplingRule {
     Greedy,
     Coupled { seed: u64 },
     Rejection { entropy: u64 },
 }
 
-/// Chooses the tokens of one sequence.
+/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its arguments.
 #[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
-    rule: Rule,
+    rule: SamplingRule,
     scale: f32, // 1 / temperature
-    truncation: Truncation,
+    truncation: TokenTruncation,
+    spare: Mutex<Vec<Distribution>>, // memory of drafts that have been verified
+}
+
+/// Buffers of one choice.
+#[derive(Debug, Default)]
+struct SamplerScratch {
     edited: Vec<f32>, // a row after bias and penalties
+    truncation: TokenTruncation,
     p: Distribution,
     residual: Vec<f64>,
-    spare: Vec<Distribution>, // of drafts that have been judged
+}
+
+thread_local! {
+    /// Kept from row to row by each thread that chooses, so that decoding does not allocate.
+    static SCRATCH: RefCell<SamplerScratch> = RefCell::default();
 }
 
 impl Sampler {
     /// A sampler for valid `params`; `entropy` is the base of unseeded draws.
     pub fn new(params: &SamplingParams, entropy: u64) -> Self {
         let rule = match params.seed {
-            _ if params.is_greedy() => Rule::Greedy,
-            Some(seed) => Rule::Coupled { seed },
-            None => Rule::Rejection { entropy },
+            _ if params.is_greedy() => SamplingRule::Greedy,
+            Some(seed) => SamplingRule::Coupled { seed },
+            None => SamplingRule::Rejection { entropy },
         };
         Sampler {
             rule,
             scale: if params.is_greedy() { 1.0 } else { 1.0 / params.temperature },
-            truncation: Truncation::new(params),
+            truncation: TokenTruncation::new(params),
             params: params.clone(),
-            edited: Vec::new(),
-            p: Distribution::default(),
-            residual: Vec::new(),
-            spare: Vec::new(),
+            spare: Mutex::default(),
         }
     }
 
-    /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
-    /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
-    pub fn draft(&mut self, row: LogitsRow<'_>, history: &History, at: Place, min_confidence: f32) -> Option<Draft> {
-        let tokens = row.tokens;
-        let token = |i| row.token(i);
-        let row = edit(&self.params, row, history, &mut self.edited);
-        let peak = Peak::of(row).ok()?;
-        let mut confidence = 0.0;
-        if min_confidence > 0.0 {
-            confidence = (1.0 / sum_exp(row, peak.logit, self.scale)) as f32;
-            if confidence < min_confidence {
-                return None;
-            }
-        }
-        let draft = match self.rule {
-            Rule::Greedy => Draft::point(token(peak.token)),
-            Rule::Coupled { seed } => Draft::point(race(&mut self.truncation, row, tokens, peak, self.scale, seed, at)),
-            Rule::Rejection { entropy } => {
-                let mut q = self.spare.pop().unwrap_or_default();
-                distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
-                let token = q.draw(Key::new(entropy, Purpose::Draft, at).uniform());
-                Draft { q: Some(q), ..Draft::point(token) }
-            }
-        };
-        Some(Draft { confidence, ..draft })
+    /// Calls `f` with this thread's buffers.
+    fn with_scratch<T>(&self, f: impl FnOnce(&mut SamplerScratch) -> T) -> T {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.truncation.take_limits(&self.truncation);
+            f(scratch)
+        })
+    }
+
+    /// Proposes a token from a draft's logits. `None` where its confidence is below `min_confidence` (the
+    /// probability of its most probable token, at temperature 1 if greedy), or where the logits cannot be
+    /// sampled from: a bad draft is no error. A `min_confidence` of 0 asks for no confidence.
+    pub fn draft(
+        &self,
+        row: LogitsRow<'_>,
+        past: PenaltyView<'_>,
+        at: RoundPosition,
+        min_confidence: f32,
+    ) -> Option<Draft> {
+        let draft = self.propose(row, past, at, min_confidence > 0.0).ok()?;
+        (draft.confidence >= min_confidence).then_some(draft)
+    }
+
+    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on request.
+    ///
+    /// # Errors
+    /// Logits that cannot be sampled from.
+    pub fn propose(
+        &self,
+        row: LogitsRow<'_>,
+        past: PenaltyView<'_>,
+        at: RoundPosition,
+        with_confidence: bool,
+    ) -> Result<Draft, LogitsError> {
+        self.with_scratch(|scratch| {
+            let SamplerScratch { edited, truncation, .. } = scratch;
+            let tokens = row.tokens;
+            let token = |i| row.token(i);
+            let row = edit(&self.params, row, past, edited);
+            let peak = PeakLogit::of(row)?;
+            let confidence = if with_confidence { (1.0 / sum_exp(row, peak.logit, self.scale)) as f32 } else { 0.0 };
+            let draft = match self.rule {
+                SamplingRule::Greedy => Draft::point(token(peak.token)),
+                SamplingRule::Coupled { seed } => {
+                    Draft::point(gumbel_argmax(truncation, row, tokens, peak, self.scale, seed, at))
+                }
+                SamplingRule::Rejection { entropy } => {
+                    let mut q = self.spare().pop().unwrap_or_default();
+                    distribute(truncation, row, tokens, peak, self.scale, &mut q);
+                    let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
+                    Draft { q: Some(q), ..Draft::point(token) }
+                }
+            };
+            Ok(Draft { confidence, ..draft })
+        })
     }
 
     /// Whether the most probable token is always taken.
     pub(crate) fn is_greedy(&self) -> bool {
-        matches!(self.rule, Rule::Greedy)
+        matches!(self.rule, SamplingRule::Greedy)
     }
 
-    /// Judges the draft for a place by the target's logits, those of all tokens, or chooses a token where there is no draft.
+    /// Verifies the draft for a position by the target's logits, or chooses a token where there is no draft.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.
-    pub fn judge(
-        &mut self,
+    pub fn verify(
+        &self,
         row: LogitsRow<'_>,
-        history: &History,
-        at: Place,
+        past: PenaltyView<'_>,
+        at: RoundPosition,
         draft: Option<&Draft>,
-    ) -> Result<Verdict, LogitsFault> {
-        let row = edit(&self.params, row, history, &mut self.edited);
-        let peak = Peak::of(row)?;
-        let guess = draft.map(|d| d.token);
-        let entropy = match self.rule {
-            Rule::Greedy => return Ok(Verdict { token: peak.token, accepted: guess == Some(peak.token) }),
-            Rule::Coupled { seed } => {
-                let token = race(&mut self.truncation, row, None, peak, self.scale, seed, at);
-                return Ok(Verdict { token, accepted: guess == Some(token) });
+    ) -> Result<VerifiedToken, LogitsError> {
+        self.with_scratch(|scratch| {
+            let SamplerScratch { edited, truncation, p, residual } = scratch;
+            let row = edit(&self.params, row, past, edited);
+            let peak = PeakLogit::of(row)?;
+            let guess = draft.map(|d| d.token);
+            let entropy = match self.rule {
+                SamplingRule::Greedy => {
+                    return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
+                }
+                SamplingRule::Coupled { seed } => {
+                    let token = gumbel_argmax(truncation, row, None, peak, self.scale, seed, at);
+                    return Ok(VerifiedToken { token, accepted: guess == Some(token) });
+                }
+                SamplingRule::Rejection { entropy } => entropy,
+            };
+            let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
+            distribute(truncation, row, None, peak, self.scale, p);
+            let Some(draft) = draft else {
+                return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
+            };
+            let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
+            if uniform(NoisePurpose::Accept) * q < p.probability(draft.token) {
+                return Ok(VerifiedToken { token: draft.token, accepted: true });
             }
-            Rule::Rejection { entropy } => entropy,
-        };
-        let uniform = |purpose| Key::new(entropy, purpose, at).uniform();
-        let p = &mut self.p;
-        distribute(&mut self.truncation, row, None, peak, self.scale, p);
-        let Some(draft) = draft else {
-            return Ok(Verdict { token: p.draw(uniform(Purpose::Target)), accepted: false });
-        };
-        let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
-        if uniform(Purpose::Accept) * q < p.probability(draft.token) {
-            return Ok(Verdict { token: draft.token, accepted: true });
-        }
-        let u = uniform(Purpose::Residual);
-        let residual = p.draw_residual(draft.q.as_ref(), draft.token, u, &mut self.residual);
-        Ok(Verdict { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
+            let u = uniform(NoisePurpose::Residual);
+            let drawn = p.draw_residual(draft.q.as_ref(), draft.token, u, residual);
+            Ok(VerifiedToken { token: drawn.unwrap_or_else(|| p.draw(u)), accepted: false })
+        })
     }
 
     /// Starts over with another seed or entropy, whichever the rule uses.
-    pub(crate) fn reseed(&mut self, base: u64) {
+    pub fn reseed(&mut self, base: u64) {
         match &mut self.rule {
-            Rule::Greedy => {}
-            Rule::Coupled { seed } => *seed = base,
-            Rule::Rejection { entropy } => *entropy = base,
+            SamplingRule::Greedy => {}
+            SamplingRule::Coupled { seed } => *seed = base,
+            SamplingRule::Rejection { entropy } => *entropy = base,
         }
     }
 
-    /// Takes back the memory of drafts that have been judged or dropped.
-    pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
-        self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
+    /// Takes back the memory of drafts that have been verified or dropped.
+    pub(crate) fn recycle(&self, drafts: &mut Vec<Draft>) {
+        self.spare().extend(drafts.drain(..).filter_map(|d| d.q));
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Distribution>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The row after mask, bias and penalties: the logits themselves where there are none.
-fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &History, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+fn edit<'a>(
+    params: &SamplingParams,
+    row: LogitsRow<'a>,
+    past: PenaltyView<'_>,
+    scratch: &'a mut Vec<f32>,
+) -> &'a [f32] {
     let LogitsRow { logits, tokens, mask } = row;
-    if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
+    if mask.is_none() && params.logit_bias.is_empty() && !past.penalizes() {
         return logits;
     }
     scratch.clear();
@@ -218,35 +270,35 @@ fn edit<'a>(params: &SamplingParams, row: LogitsRow<'a>, history: &History, scra
             *logit += bias;
         }
     }
-    history.penalize(params, place, scratch);
+    past.penalize(params, place, scratch);
     scratch
 }
 
 /// The coupled choice, a token. `peak` is named by its place in the row.
-fn race(
-    truncation: &mut Truncation,
+fn gumbel_argmax(
+    truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,
-    peak: Peak,
+    peak: PeakLogit,
     scale: f32,
     seed: u64,
-    at: Place,
+    at: RoundPosition,
 ) -> TokenId {
-    let key = Key::coupled(seed, at.pos);
+    let key = NoiseKey::coupled(seed, at.pos);
     if truncation.is_off(row.len()) {
-        return key.race_all(peak, row, tokens, scale);
+        return key.gumbel_argmax_row(peak, row, tokens, scale);
     }
     let kept = truncation.select(row, tokens, peak, scale);
     let first = tokens.map_or(peak.token, |tokens| tokens[peak.token as usize]);
-    key.race((first, 0.0), kept.iter().map(|c| (c.token, c.score)))
+    key.gumbel_argmax((first, 0.0), kept.iter().map(|c| (c.token, c.score)))
 }
 
 /// The distribution after all transforms.
 fn distribute(
-    truncation: &mut Truncation,
+    truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,
-    peak: Peak,
+    peak: PeakLogit,
     scale: f32,
     out: &mut Distribution,
 ) {

@@ -4,11 +4,9 @@
 //! The loops are compiled once more for processors with AVX2 or AVX-512 (`wide.rs`), from the same plain operations: wider, not
 //! otherwise rounded.
 
-use pulp::NullaryFnOnce;
-use selfspec_model::TokenId;
-
-use crate::error::LogitsFault;
 use crate::sample::wide::wide;
+use pulp::NullaryFnOnce;
+use selfspec_model::{LogitsError, TokenId};
 
 /// Tokens that are summed together; draws search block by block.
 pub(crate) const BLOCK: usize = 64;
@@ -16,37 +14,37 @@ const LANES: usize = 16;
 
 /// The highest logit of a row, and its token: the lowest id that has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Peak {
+pub(crate) struct PeakLogit {
     pub(crate) token: TokenId,
     pub(crate) logit: f32,
 }
 
-impl Peak {
+impl PeakLogit {
     /// # Errors
     /// A logit that is NaN or plus infinity, or none above minus infinity.
-    pub(crate) fn of(row: &[f32]) -> Result<Peak, LogitsFault> {
+    pub(crate) fn of(row: &[f32]) -> Result<PeakLogit, LogitsError> {
         let (_, rest) = row.as_chunks::<LANES>();
-        let (highest, largest) = wide(Extremes(row));
+        let (highest, largest) = wide(RowExtremes(row));
         let logit = highest.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
         let infinite = f32::INFINITY.to_bits() as i32;
         if largest.iter().any(|bits| *bits > infinite) || rest.iter().any(|l| l.is_nan()) {
-            return Err(LogitsFault::NotANumber);
+            return Err(LogitsError::NotANumber);
         }
         if logit == f32::INFINITY {
-            return Err(LogitsFault::Infinite);
+            return Err(LogitsError::Infinite);
         }
         if logit == f32::NEG_INFINITY {
-            return Err(LogitsFault::NothingPossible);
+            return Err(LogitsError::NothingPossible);
         }
-        let token = wide(Find(row, logit)).expect("the highest logit is one of the row");
-        Ok(Peak { token: token as TokenId, logit })
+        let token = wide(FindLogit(row, logit)).expect("the highest logit is one of the row");
+        Ok(PeakLogit { token: token as TokenId, logit })
     }
 }
 
 /// In lanes over whole chunks of a row: the highest logits, and the largest bits without the sign, where NaNs lie above infinity.
-struct Extremes<'a>(&'a [f32]);
+struct RowExtremes<'a>(&'a [f32]);
 
-impl NullaryFnOnce for Extremes<'_> {
+impl NullaryFnOnce for RowExtremes<'_> {
     type Output = ([f32; LANES], [i32; LANES]);
 
     #[inline(always)]
@@ -65,14 +63,14 @@ impl NullaryFnOnce for Extremes<'_> {
 }
 
 /// The first place of a logit in a row.
-struct Find<'a>(&'a [f32], f32);
+struct FindLogit<'a>(&'a [f32], f32);
 
-impl NullaryFnOnce for Find<'_> {
+impl NullaryFnOnce for FindLogit<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
     fn call(self) -> Self::Output {
-        let Find(row, logit) = self;
+        let FindLogit(row, logit) = self;
         let at =
             row.chunks(BLOCK).position(|block| block.iter().fold(false, |found, l| found | (*l == logit)))? * BLOCK;
         Some(at + row[at..].iter().position(|l| *l == logit)?)
@@ -118,21 +116,21 @@ fn block_sum(block: &[f32], term: impl Fn(f32) -> f32) -> f64 {
 
 /// The sum over a row of `exp((l - peak) * scale)`: at least 1, since the peak is in it.
 pub(crate) fn sum_exp(row: &[f32], peak: f32, scale: f32) -> f64 {
-    wide(SumExp { row, peak, scale })
+    wide(SumExponentials { row, peak, scale })
 }
 
-struct SumExp<'a> {
+struct SumExponentials<'a> {
     row: &'a [f32],
     peak: f32,
     scale: f32,
 }
 
-impl NullaryFnOnce for SumExp<'_> {
+impl NullaryFnOnce for SumExponentials<'_> {
     type Output = f64;
 
     #[inline(always)]
     fn call(self) -> f64 {
-        let SumExp { row, peak, scale } = self;
+        let SumExponentials { row, peak, scale } = self;
         row.chunks(BLOCK).map(|block| block_sum(block, |l| exp((l - peak) * scale))).sum()
     }
 }
@@ -140,23 +138,23 @@ impl NullaryFnOnce for SumExp<'_> {
 /// Writes `exp((l - peak) * scale)` for a row to `weights`, the sums of its blocks to `blocks`, and returns the whole sum.
 pub(crate) fn weigh(row: &[f32], peak: f32, scale: f32, weights: &mut Vec<f32>, blocks: &mut Vec<f64>) -> f64 {
     weights.resize(row.len(), 0.0);
-    wide(Weigh { row, peak, scale, weights });
+    wide(ExponentiateRow { row, peak, scale, weights });
     sum_blocks(weights, blocks)
 }
 
-struct Weigh<'a> {
+struct ExponentiateRow<'a> {
     row: &'a [f32],
     peak: f32,
     scale: f32,
     weights: &'a mut [f32],
 }
 
-impl NullaryFnOnce for Weigh<'_> {
+impl NullaryFnOnce for ExponentiateRow<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let Weigh { row, peak, scale, weights } = self;
+        let ExponentiateRow { row, peak, scale, weights } = self;
         for (weight, l) in weights.iter_mut().zip(row) {
             *weight = exp((l - peak) * scale);
         }
@@ -183,17 +181,17 @@ mod tests {
     fn wide_vectors_give_the_same_bits() {
         for len in [1usize, 15, 16, 17, 64, 65, 1000, 4097] {
             let row: Vec<f32> = (0..len).map(|i| ((i * 7919 + len) % 1009) as f32 * 0.093 - 60.0).collect();
-            let (highest, largest) = Extremes(&row).call();
-            assert_eq!(wide(Extremes(&row)), (highest, largest));
-            let peak = Peak::of(&row).expect("numbers");
+            let (highest, largest) = RowExtremes(&row).call();
+            assert_eq!(wide(RowExtremes(&row)), (highest, largest));
+            let peak = PeakLogit::of(&row).expect("numbers");
             assert_eq!(Some(peak.token as usize), row.iter().position(|l| *l == peak.logit));
             assert!(row.iter().all(|l| *l <= peak.logit));
             for scale in [1.0, 1.25, 0.3] {
-                let plain = SumExp { row: &row, peak: peak.logit, scale }.call();
+                let plain = SumExponentials { row: &row, peak: peak.logit, scale }.call();
                 assert_eq!(sum_exp(&row, peak.logit, scale).to_bits(), plain.to_bits());
                 let (mut weights, mut expected) = (vec![9.0; 3], vec![0.0; len]);
                 weigh(&row, peak.logit, scale, &mut weights, &mut Vec::new());
-                Weigh { row: &row, peak: peak.logit, scale, weights: &mut expected }.call();
+                ExponentiateRow { row: &row, peak: peak.logit, scale, weights: &mut expected }.call();
                 assert_eq!(weights, expected);
             }
         }
@@ -215,9 +213,9 @@ mod tests {
         let mut row = vec![-1.0f32; 100];
         row[63] = 2.0;
         row[17] = 2.0;
-        assert_eq!(Peak::of(&row), Ok(Peak { token: 17, logit: 2.0 }));
+        assert_eq!(PeakLogit::of(&row), Ok(PeakLogit { token: 17, logit: 2.0 }));
         row[99] = 3.0;
-        assert_eq!(Peak::of(&row), Ok(Peak { token: 99, logit: 3.0 }));
+        assert_eq!(PeakLogit::of(&row), Ok(PeakLogit { token: 99, logit: 3.0 }));
     }
 
     #[test]
@@ -225,11 +223,11 @@ mod tests {
         for at in [0, 40, 99] {
             let mut row = vec![0.0f32; 100];
             row[at] = f32::NAN;
-            assert_eq!(Peak::of(&row), Err(LogitsFault::NotANumber));
+            assert_eq!(PeakLogit::of(&row), Err(LogitsError::NotANumber));
             row[at] = f32::INFINITY;
-            assert_eq!(Peak::of(&row), Err(LogitsFault::Infinite));
+            assert_eq!(PeakLogit::of(&row), Err(LogitsError::Infinite));
         }
-        assert_eq!(Peak::of(&[f32::NEG_INFINITY; 20]), Err(LogitsFault::NothingPossible));
-        assert_eq!(Peak::of(&[]), Err(LogitsFault::NothingPossible));
+        assert_eq!(PeakLogit::of(&[f32::NEG_INFINITY; 20]), Err(LogitsError::NothingPossible));
+        assert_eq!(PeakLogit::of(&[]), Err(LogitsError::NothingPossible));
     }
 }

@@ -7,45 +7,50 @@ use std::cmp::Ordering;
 
 use selfspec_model::TokenId;
 
-use crate::params::SamplingParams;
-use crate::sample::softmax::{Peak, exp, sum_exp};
+use crate::sample::params::SamplingParams;
+use crate::sample::softmax::{PeakLogit, exp, sum_exp};
 
 /// A token that may remain.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Candidate {
+pub(crate) struct TokenCandidate {
     pub(crate) token: TokenId,
     pub(crate) logit: f32,
     /// `(logit - peak) / temperature`, 0 for the most probable token.
     pub(crate) score: f32,
-    /// `exp(score)`, where somebody needed it; see [`Truncation::weigh`].
+    /// `exp(score)`, where somebody needed it; see [`TokenTruncation::weigh`].
     pub(crate) weight: f32,
 }
 
 /// Highest logit first, ties to the lowest id.
-fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
+fn by_rank(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
 /// The three limits, and the tokens that they left of the latest row.
-#[derive(Debug)]
-pub(crate) struct Truncation {
+#[derive(Debug, Default)]
+pub(crate) struct TokenTruncation {
     top_k: usize, // usize::MAX: off
     top_p: f64,   // 1: off
     floor: f32,   // ln(min_p); minus infinity: off
-    kept: Vec<Candidate>,
+    kept: Vec<TokenCandidate>,
 }
 
 /// Tokens looked at together: a block whose highest logit is too low is skipped.
 const BLOCK: usize = 16;
 
-impl Truncation {
+impl TokenTruncation {
     pub(crate) fn new(params: &SamplingParams) -> Self {
-        Truncation {
+        TokenTruncation {
             top_k: if params.top_k == 0 { usize::MAX } else { params.top_k },
             top_p: f64::from(params.top_p),
             floor: params.min_p.ln(),
             kept: Vec::new(),
         }
+    }
+
+    /// Takes the limits of another truncation, and keeps its own memory.
+    pub(crate) fn take_limits(&mut self, other: &TokenTruncation) {
+        (self.top_k, self.top_p, self.floor) = (other.top_k, other.top_p, other.floor);
     }
 
     /// Whether it leaves every row of `vocab` tokens as it is.
@@ -55,7 +60,13 @@ impl Truncation {
 
     /// What remains of `row` at a temperature of `1 / scale`, in ascending order of ids; never nothing. Weights are filled in. Logit i is
     /// that of the i-th of `tokens`, which ascend; `None`: of token i.
-    pub(crate) fn select(&mut self, row: &[f32], tokens: Option<&[TokenId]>, peak: Peak, scale: f32) -> &[Candidate] {
+    pub(crate) fn select(
+        &mut self,
+        row: &[f32],
+        tokens: Option<&[TokenId]>,
+        peak: PeakLogit,
+        scale: f32,
+    ) -> &[TokenCandidate] {
         self.kept.clear();
         if self.top_k < row.len() {
             top_k(row, self.top_k, &mut self.kept);
@@ -93,7 +104,7 @@ impl Truncation {
     }
 
     /// Keeps the shortest prefix with a share of `top_p` of the whole row's mass, or more where min-p cuts it shorter anyway.
-    fn gather_mass(&mut self, row: &[f32], peak: Peak, scale: f32) {
+    fn gather_mass(&mut self, row: &[f32], peak: PeakLogit, scale: f32) {
         let total = sum_exp(row, peak.logit, scale);
         let need = self.top_p * total;
         // Tokens below this score cannot make up the rest of the mass, all together.
@@ -116,7 +127,7 @@ impl Truncation {
 }
 
 /// Appends the tokens with a score of at least `floor`, except impossible ones.
-fn gather(row: &[f32], peak: Peak, scale: f32, floor: f32, kept: &mut Vec<Candidate>) {
+fn gather(row: &[f32], peak: PeakLogit, scale: f32, floor: f32, kept: &mut Vec<TokenCandidate>) {
     let floor = floor.max(f32::MIN); // minus infinity never passes
     let score = |l: f32| (l - peak.logit) * scale;
     for (block, base) in row.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
@@ -125,14 +136,14 @@ fn gather(row: &[f32], peak: Peak, scale: f32, floor: f32, kept: &mut Vec<Candid
         }
         for (logit, token) in block.iter().zip(base..) {
             if score(*logit) >= floor {
-                kept.push(Candidate { token, logit: *logit, score: score(*logit), weight: 0.0 });
+                kept.push(TokenCandidate { token, logit: *logit, score: score(*logit), weight: 0.0 });
             }
         }
     }
 }
 
 /// Appends the `k` tokens that rank first, in no order; fewer where fewer are possible. Scores are left at 0.
-pub(crate) fn top_k(row: &[f32], k: usize, kept: &mut Vec<Candidate>) {
+pub(crate) fn top_k(row: &[f32], k: usize, kept: &mut Vec<TokenCandidate>) {
     let room = k.saturating_add(k.max(256));
     let mut bar = f32::NEG_INFINITY; // what the k best so far have at least; an equal one with a later id does not enter
     for (block, base) in row.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
@@ -141,7 +152,7 @@ pub(crate) fn top_k(row: &[f32], k: usize, kept: &mut Vec<Candidate>) {
         }
         for (logit, token) in block.iter().zip(base..) {
             if *logit > bar {
-                kept.push(Candidate { token, logit: *logit, score: 0.0, weight: 0.0 });
+                kept.push(TokenCandidate { token, logit: *logit, score: 0.0, weight: 0.0 });
             }
         }
         if kept.len() > room {
@@ -154,7 +165,7 @@ pub(crate) fn top_k(row: &[f32], k: usize, kept: &mut Vec<Candidate>) {
 }
 
 /// Keeps the `k` that rank first of more than `k`; returns the logit of the last of them.
-fn keep_best(kept: &mut Vec<Candidate>, k: usize) -> f32 {
+fn keep_best(kept: &mut Vec<TokenCandidate>, k: usize) -> f32 {
     let last = k.saturating_sub(1);
     let (_, kth, _) = kept.select_nth_unstable_by(last, by_rank);
     let bar = kth.logit;
@@ -179,7 +190,7 @@ fn highest(block: &[f32]) -> f32 {
 }
 
 /// Keeps the shortest prefix, in the order of rank, whose weights reach `need`: selection weighted by mass, linear on average.
-fn cut_by_mass(kept: &mut Vec<Candidate>, need: f64) {
+fn cut_by_mass(kept: &mut Vec<TokenCandidate>, need: f64) {
     // The prefix ends within start..end; `before` is the mass of what ranks before start.
     let (mut start, mut end, mut before) = (0, kept.len(), 0.0f64);
     while end - start > 16 {
@@ -245,8 +256,8 @@ mod tests {
         ) {
             let row: Vec<f32> = levels.iter().map(|l| *l as f32 * 0.25).collect();
             let params = SamplingParams { temperature, top_k, top_p, min_p, ..SamplingParams::default() };
-            let peak = Peak::of(&row).expect("finite");
-            let mut truncation = Truncation::new(&params);
+            let peak = PeakLogit::of(&row).expect("finite");
+            let mut truncation = TokenTruncation::new(&params);
             prop_assume!(!truncation.is_off(row.len()));
             let kept: Vec<TokenId> = truncation.select(&row, None, peak, 1.0 / temperature).iter().map(|c| c.token).collect();
             prop_assert_eq!(kept, by_definition(&row, &params));
@@ -259,8 +270,8 @@ mod tests {
         row[150] = 1.0;
         for (top_k, top_p, min_p) in [(5, 1.0, 0.0), (0, 0.9, 0.0), (0, 1.0, 0.01)] {
             let params = SamplingParams { temperature: 1.0, top_k, top_p, min_p, ..SamplingParams::default() };
-            let peak = Peak::of(&row).expect("one is possible");
-            let mut truncation = Truncation::new(&params);
+            let peak = PeakLogit::of(&row).expect("one is possible");
+            let mut truncation = TokenTruncation::new(&params);
             let kept: Vec<TokenId> = truncation.select(&row, None, peak, 1.0).iter().map(|c| c.token).collect();
             assert_eq!(kept, [150]);
         }

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
+use selfspec_model::{
+    Backend, DraftOutput, DraftRequest, DraftStopRule, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
+    TokenLogprob,
+};
 use selfspec_speculate::{
-    Committed, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceParams, SpecError,
-    SpecStats, SpeculationParams, Target, TokenLogprob, drafts_first,
+    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceError,
+    SequenceParams, SpecStats, SpeculationParams, StepChooser, Target, keep_cheap_drafts,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget, fake_target};
 use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
@@ -19,11 +22,11 @@ pub struct Output {
     pub finish: Option<FinishReason>,
     pub drafted: Vec<bool>,
     pub stats: SpecStats,
-    pub error: Option<SpecError>,
+    pub error: Option<SequenceError>,
 }
 
 /// Tokens, log-probabilities, end and error.
-pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SpecError>);
+pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SequenceError>);
 
 impl Output {
     /// What must not depend on speculation.
@@ -32,8 +35,20 @@ impl Output {
     }
 }
 
+/// Where the tokens of a step are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choosing {
+    /// On the caller's thread, from logits.
+    FromLogits,
+    /// Where the logits are.
+    InTheStep,
+    /// The same, and whole drafts of a sequence that is alone are one call.
+    WholeDrafts,
+}
+
 /// Sequences that run together, one step after the other.
 pub struct Runner {
+    pub choosing: Choosing,
     pub target: FaultyBackend<FakeTarget>,
     pub faults: Arc<Faults>,
     pub costs: CostModel,
@@ -54,6 +69,7 @@ impl Runner {
     pub fn new(options: FakeOptions) -> Self {
         let (out, faults) = (StepOutput::default(), Arc::new(Faults::default()));
         Runner {
+            choosing: Choosing::InTheStep,
             target: FaultyBackend::new(fake_target(options), &faults),
             faults,
             costs: CostModel::new(),
@@ -89,20 +105,29 @@ impl Runner {
             l.sequence.rows(chunk, &self.costs, again);
             assert_eq!(format!("{:?}", &self.rows[from..]), format!("{again:?}"), "asking again gives the same rows");
         }
-        drafts_first(&mut self.rows);
+        keep_cheap_drafts(&mut self.rows);
         for l in live.iter_mut() {
             l.first = wanted;
             let seq = l.sequence.seq();
             let mut rows = self.rows.iter().filter(|r| r.seq == seq).peekable();
             if rows.peek().is_none() {
-                l.sequence.wait();
+                l.sequence.skip_step();
             }
             wanted += rows.filter(|r| r.readout != Readout::Nothing).count();
         }
         if self.rows.is_empty() {
             return false;
         }
-        self.target.step(&self.rows, &mut self.out).expect("the rows keep the contract");
+        if let ([alone], Choosing::WholeDrafts) = (&mut *live, self.choosing)
+            && let Some(stop) = alone.sequence.draft_stop_rule()
+        {
+            self.draft(alone, &stop);
+            return true;
+        }
+        let choose = StepChooser::new(&self.rows, live.iter().map(|l| &l.sequence));
+        let choose = (self.choosing != Choosing::FromLogits).then_some(&choose as _);
+        let readouts = StepReadouts { choose, ..StepReadouts::default() };
+        self.target.step_with(&self.rows, &readouts, &mut self.out).expect("the rows keep the contract");
         let exact = self.rows.iter().find(|r| !r.plan.is_full()).map_or(0, |r| r.plan.exact_prefix());
         let prefix =
             live.iter().find_map(|l| l.sequence.stats().path.as_ref()).map_or(exact, |p| p.plan.exact_prefix());
@@ -117,7 +142,7 @@ impl Runner {
             if let Err(error) = l.sequence.absorb(&mut self.target, &self.out, l.first, &mut committed) {
                 l.output.error.get_or_insert(error);
             }
-            for Committed { token, source, logprob } in committed {
+            for CommittedToken { token, source, logprob } in committed {
                 l.output.tokens.push(token);
                 l.output.drafted.push(source.is_draft());
                 l.output.logprobs.push(logprob);
@@ -131,6 +156,28 @@ impl Runner {
             l.output.stats = l.sequence.stats().clone();
         }
         true
+    }
+
+    /// The whole draft of a sequence, in place of its row.
+    fn draft(&mut self, alone: &mut Live, stop: &DraftStopRule) {
+        let choose = alone.sequence.row_chooser().expect("it drafts");
+        let request = DraftRequest { first: &self.rows[0], stop, choose: &choose };
+        let mut made = DraftOutput::default();
+        self.target.draft(&request, &mut made).expect("the rows keep the contract");
+        let prefix = self.rows[0].plan.exact_prefix();
+        for i in 0..made.rows {
+            let row = [Row { pos: self.rows[0].pos + i, ..self.rows[0].clone() }];
+            let seconds = self.target.inner.executor().options().seconds(&row, prefix);
+            self.costs.record(&row, seconds);
+            self.seconds += seconds;
+            self.steps += 1;
+        }
+        alone.sequence.absorb_whole_draft(&made).expect("the sequence goes on");
+        assert!(alone.sequence.draft_stop_rule().is_none(), "the draft is over");
+        let mut next = Vec::new();
+        alone.sequence.rows(1, &self.costs, &mut next);
+        assert!(next[0].plan.is_full(), "its rule and the sequence's own agree that it is over");
+        alone.output.stats = alone.sequence.stats().clone();
     }
 
     /// Runs to the end, and checks what must hold at any time.

@@ -6,12 +6,12 @@ use selfspec_model::TokenId;
 
 /// A set of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mask(Vec<u32>);
+pub struct TokenMask(Vec<u32>);
 
-impl Mask {
+impl TokenMask {
     /// The set whose bits these are: token t is bit `t % 32` of word `t / 32`. Tokens beyond the last word are not in it.
-    pub fn of_bits(bits: Vec<u32>) -> Self {
-        Mask(bits)
+    pub fn from_bits(bits: Vec<u32>) -> Self {
+        TokenMask(bits)
     }
 
     /// Whether `token` is in the set.
@@ -50,12 +50,12 @@ impl Mask {
 }
 
 /// An automaton over tokens. What it answers is a function of the tokens that it holds, however it came to hold them.
-pub trait TokenMask: fmt::Debug + Send {
+pub trait TokenConstraint: fmt::Debug + Send {
     /// The tokens that may come next: never none.
     ///
     /// # Errors
     /// Why it cannot say.
-    fn allowed(&mut self) -> Result<Mask, String>;
+    fn allowed(&mut self) -> Result<TokenMask, String>;
 
     /// Takes a token. False, and nothing changes, if it may not come next.
     ///
@@ -78,17 +78,17 @@ pub trait TokenMask: fmt::Debug + Send {
 /// As with the history of penalties, drafts are taken when they are made, all taken back before the judgement, and taken again one by one as they are
 /// committed. The masks that drafting has used serve the verification too: a mask is computed once.
 #[derive(Debug)]
-pub(crate) struct Constraint {
-    automaton: Box<dyn TokenMask>,
-    drafts: usize,            // that it holds
-    taken: usize,             // tokens of the round that it holds, the drafts included
-    known: Vec<Option<Mask>>, // the masks after 0, 1, ... tokens of the round; what was copied needed none
+pub(crate) struct RoundConstraint {
+    automaton: Box<dyn TokenConstraint>,
+    drafts: usize,                 // that it holds
+    taken: usize,                  // tokens of the round that it holds, the drafts included
+    known: Vec<Option<TokenMask>>, // the masks after 0, 1, ... tokens of the round; what was copied needed none
 }
 
-impl Constraint {
+impl RoundConstraint {
     /// A constraint on the whole output.
-    pub(crate) fn new(automaton: Box<dyn TokenMask>) -> Self {
-        Constraint { automaton, drafts: 0, taken: 0, known: Vec::new() }
+    pub(crate) fn new(automaton: Box<dyn TokenConstraint>) -> Self {
+        RoundConstraint { automaton, drafts: 0, taken: 0, known: Vec::new() }
     }
 
     /// The tokens that must come next in a round that has not begun.
@@ -97,7 +97,7 @@ impl Constraint {
     }
 
     /// The mask of the token that comes next.
-    pub(crate) fn mask(&mut self) -> Result<&Mask, String> {
+    pub(crate) fn mask(&mut self) -> Result<&TokenMask, String> {
         if self.known.len() <= self.taken {
             self.known.resize(self.taken + 1, None);
         }
@@ -133,7 +133,7 @@ impl Constraint {
     }
 
     /// Drops the drafts of a round that will not be judged. An automaton that cannot take them back will say so when it is asked for its mask.
-    pub(crate) fn forget_round(&mut self) {
+    pub(crate) fn abandon_round(&mut self) {
         let _ = self.drop_drafts();
         self.end_round();
     }

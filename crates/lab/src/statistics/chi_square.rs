@@ -1,14 +1,14 @@
 //! Pearson's chi-square test of counts against exact probabilities.
 
 /// Cells expected to hold fewer than this are put together, as the test's approximation asks.
-const FEWEST: f64 = 5.0;
+const FEWEST_EXPECTED: f64 = 5.0;
 
 /// A p-value below this is a failure: one in a hundred thousand tests of a right sampler.
 pub const SIGNIFICANCE: f64 = 1e-5;
 
 /// The outcome of a test.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ChiSquare {
+pub struct ChiSquareTest {
     /// Sum over the cells of (observed - expected)^2 / expected.
     pub statistic: f64,
     /// Degrees of freedom: cells less one.
@@ -19,9 +19,9 @@ pub struct ChiSquare {
     pub impossible: u64,
 }
 
-impl ChiSquare {
+impl ChiSquareTest {
     /// Tests `cells` of (count, probability); the probabilities add up to 1.
-    pub(crate) fn test(cells: impl Iterator<Item = (u64, f64)> + Clone) -> ChiSquare {
+    pub fn of(cells: impl Iterator<Item = (u64, f64)> + Clone) -> ChiSquareTest {
         let draws: u64 = cells.clone().map(|(count, _)| count).sum();
         let (mut statistic, mut used, mut impossible) = (0.0, 0usize, 0);
         let mut rest = (0u64, 0.0f64);
@@ -33,18 +33,18 @@ impl ChiSquare {
             let expected = p * draws as f64;
             if p <= 0.0 {
                 impossible += count;
-            } else if expected < FEWEST {
+            } else if expected < FEWEST_EXPECTED {
                 rest = (rest.0 + count, rest.1 + expected);
             } else {
                 add(count, expected);
             }
         }
-        if rest.1 >= FEWEST || (rest.1 > 0.0 && rest.0 as f64 > rest.1 + 10.0 * FEWEST) {
+        if rest.1 >= FEWEST_EXPECTED || (rest.1 > 0.0 && rest.0 as f64 > rest.1 + 10.0 * FEWEST_EXPECTED) {
             add(rest.0, rest.1);
         }
         let freedom = used.saturating_sub(1);
         let p_value = if impossible > 0 { 0.0 } else { survival(statistic, freedom) };
-        ChiSquare { statistic, freedom, p_value, impossible }
+        ChiSquareTest { statistic, freedom, p_value, impossible }
     }
 
     /// Whether the counts may well be from the distribution.
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn fair_counts_pass_and_loaded_ones_fail() {
         let fair = [(1010, 0.1), (2003, 0.2), (6987, 0.7)];
-        assert!(ChiSquare::test(fair.into_iter()).passes());
+        assert!(ChiSquareTest::of(fair.into_iter()).passes());
         let loaded = [(1250, 0.1), (2000, 0.2), (6750, 0.7)];
-        assert!(!ChiSquare::test(loaded.into_iter()).passes());
+        assert!(!ChiSquareTest::of(loaded.into_iter()).passes());
         let impossible = [(1, 0.0), (5000, 0.5), (4999, 0.5)];
-        let got = ChiSquare::test(impossible.into_iter());
+        let got = ChiSquareTest::of(impossible.into_iter());
         assert!(!got.passes() && got.impossible == 1);
     }
 }

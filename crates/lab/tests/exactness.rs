@@ -1,8 +1,8 @@
 //! Sampling with speculation draws from the target's distribution: chi-square tests of the accept path against exact enumeration.
 
+use selfspec_lab::statistics::{DraftingRule, SamplingTrial, TrialResult, exact_distribution};
 use selfspec_model::TokenId;
 use selfspec_speculate::SamplingParams;
-use selfspec_speculate::exactness::{Drafting, Exactness, Trial};
 
 const VOCAB: usize = 10;
 const DRAWS: u64 = 100_000;
@@ -27,7 +27,7 @@ fn last(tokens: &[TokenId]) -> usize {
     tokens.last().map_or(0, |t| *t as usize + 1)
 }
 
-fn run(sampling: &SamplingParams, k: usize, bonus: bool, length: usize, drafting: Drafting) -> Exactness {
+fn run(sampling: &SamplingParams, k: usize, bonus: bool, length: usize, drafting: DraftingRule) -> TrialResult {
     let target = table(5, 2.0);
     run_on(&target, &drafts(&target), sampling, k, bonus, length, drafting, DRAWS)
 }
@@ -40,10 +40,10 @@ fn run_on(
     k: usize,
     bonus: bool,
     length: usize,
-    drafting: Drafting,
+    drafting: DraftingRule,
     draws: u64,
-) -> Exactness {
-    let trial = Trial {
+) -> TrialResult {
+    let trial = SamplingTrial {
         target: &|before| target[last(before)].as_slice(),
         draft: &|before| draft[last(before)].as_slice(),
         draft_vocab: None,
@@ -75,7 +75,7 @@ fn rejection_sampling_has_the_targets_distribution() {
         let params = sampling(on);
         for k in 1..=4 {
             // Two tokens jointly, so that a draft after an accepted one and the token after a refused one are tested too.
-            let got = run(&params, k, on % 3 != 1, 2, Drafting::Sampled);
+            let got = run(&params, k, on % 3 != 1, 2, DraftingRule::Sampled);
             assert!(got.test.passes(), "{params:?}, k {k}: {got:?}");
             assert!(got.test.freedom >= 8, "{params:?}, k {k}: too few outcomes to tell: {got:?}");
             assert!(got.accepted > 0 && got.rejected > 0, "{params:?}, k {k}: {got:?}");
@@ -97,7 +97,7 @@ fn a_draft_over_some_tokens_leaves_the_distribution_as_it_is() {
     for on in 0..16 {
         for (seed, penalty) in [(None, 1.0), (None, 1.3), (Some(8), 1.0)] {
             let params = SamplingParams { seed, repetition_penalty: penalty, ..sampling(on) };
-            let trial = Trial {
+            let trial = SamplingTrial {
                 target: &|before| target[last(before)].as_slice(),
                 draft: &|before| draft[last(before)].as_slice(),
                 draft_vocab: Some(&vocab),
@@ -107,12 +107,13 @@ fn a_draft_over_some_tokens_leaves_the_distribution_as_it_is() {
                 length: 2,
                 draws: DRAWS / 2,
                 entropy: 77,
-                drafting: Drafting::Sampled,
+                drafting: DraftingRule::Sampled,
             };
             let got = trial.run().expect("valid");
             assert!(got.test.passes() && got.test.freedom >= 8 && got.accepted > 0, "{params:?}: {got:?}");
             rejected += got.rejected;
-            let wrong = Trial { drafting: Drafting::JudgedAtTemperature(params.temperature * 2.0), ..trial };
+            let wrong =
+                SamplingTrial { drafting: DraftingRule::JudgedAtTemperature(params.temperature * 2.0), ..trial };
             assert!(seed.is_some() || !wrong.run().expect("valid").test.passes(), "{params:?}: the mutant passed");
         }
     }
@@ -124,7 +125,7 @@ fn a_q_of_another_temperature_fails_the_test() {
     for on in 0..16 {
         let params = sampling(on);
         for k in 1..=4 {
-            let wrong = Drafting::JudgedAtTemperature(params.temperature * 1.7);
+            let wrong = DraftingRule::JudgedAtTemperature(params.temperature * 1.7);
             let target = table(5, 2.0);
             let got = run_on(&target, &drafts(&target), &params, k, true, 2, wrong, DRAWS / 4);
             assert!(!got.test.passes(), "{params:?}, k {k}: the mutant was not found: {got:?}");
@@ -136,9 +137,9 @@ fn a_q_of_another_temperature_fails_the_test() {
 fn an_argmax_draft_is_a_point_mass_and_judged_as_sampled_it_is_biased() {
     let params = sampling(0);
     for k in 1..=4 {
-        let right = run(&params, k, true, 2, Drafting::Argmax);
+        let right = run(&params, k, true, 2, DraftingRule::Argmax);
         assert!(right.test.passes() && right.accepted > 0 && right.rejected > 0, "k {k}: {right:?}");
-        let wrong = run(&params, k, true, 2, Drafting::ArgmaxJudgedAsSampled);
+        let wrong = run(&params, k, true, 2, DraftingRule::ArgmaxJudgedAsSampled);
         assert!(!wrong.test.passes(), "k {k}: the mutant was not found: {wrong:?}");
     }
 }
@@ -146,11 +147,11 @@ fn an_argmax_draft_is_a_point_mass_and_judged_as_sampled_it_is_biased() {
 #[test]
 fn a_draft_that_ignores_temperature_costs_acceptance_and_nothing_else() {
     let params = SamplingParams { temperature: 0.5, ..SamplingParams::default() };
-    let acceptance = |e: &Exactness| e.accepted as f64 / (e.accepted + e.rejected) as f64;
+    let acceptance = |e: &TrialResult| e.accepted as f64 / (e.accepted + e.rejected) as f64;
     // A draft that knows the target's logits: only the temperature stands between them.
     let target = table(5, 2.0);
     let run = |drafting| run_on(&target, &target, &params, 3, true, 2, drafting, DRAWS);
-    let (usual, hot) = (run(Drafting::Sampled), run(Drafting::AtTemperature(2.0)));
+    let (usual, hot) = (run(DraftingRule::Sampled), run(DraftingRule::AtTemperature(2.0)));
     assert!(usual.test.passes() && hot.test.passes(), "{usual:?} {hot:?}");
     assert_eq!(usual.rejected, 0, "p = q: nothing is ever refused");
     assert!(acceptance(&hot) < 0.7, "{hot:?}");
@@ -168,7 +169,7 @@ fn penalties_and_bias_see_the_accepted_drafts() {
         ..SamplingParams::default()
     };
     for k in 1..=4 {
-        let got = run(&params, k, true, 3, Drafting::Sampled);
+        let got = run(&params, k, true, 3, DraftingRule::Sampled);
         assert!(got.test.passes() && got.accepted > 0 && got.rejected > 0, "k {k}: {got:?}");
     }
 }
@@ -178,7 +179,7 @@ fn coupled_sampling_has_the_targets_distribution_over_seeds() {
     for on in [0, 5, 15] {
         let params = SamplingParams { seed: Some(77), ..sampling(on) };
         for k in [1, 4] {
-            let got = run(&params, k, true, 2, Drafting::Sampled);
+            let got = run(&params, k, true, 2, DraftingRule::Sampled);
             assert!(got.test.passes() && got.accepted > 0 && got.rejected > 0, "{params:?}, k {k}: {got:?}");
         }
     }
@@ -191,13 +192,13 @@ fn acceptance_is_what_the_theory_says() {
     let draft = drafts(&target);
     let params = sampling(0);
     let overlap = |row: usize| -> f64 {
-        let p = selfspec_speculate::exactness::distribution(&params, &target[row], &[]);
-        let q = selfspec_speculate::exactness::distribution(&params, &draft[row], &[]);
+        let p = exact_distribution(&params, &target[row], &[]);
+        let q = exact_distribution(&params, &draft[row], &[]);
         p.iter().zip(&q).map(|(p, q)| p.min(*q)).sum()
     };
     // One draft after no token: row 0 alone.
     let at = |params: &SamplingParams| {
-        let trial = Trial {
+        let trial = SamplingTrial {
             target: &|_| target[0].as_slice(),
             draft: &|_| draft[0].as_slice(),
             draft_vocab: None,
@@ -207,7 +208,7 @@ fn acceptance_is_what_the_theory_says() {
             length: 1,
             draws: DRAWS,
             entropy: 1,
-            drafting: Drafting::Sampled,
+            drafting: DraftingRule::Sampled,
         };
         let got = trial.run().expect("valid");
         got.accepted as f64 / got.drafted as f64
@@ -222,7 +223,7 @@ fn acceptance_is_what_the_theory_says() {
 fn trials_that_cannot_be_run_say_why() {
     let row = vec![0.0f32; 2000];
     let params = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
-    let trial = Trial {
+    let trial = SamplingTrial {
         target: &|_| row.as_slice(),
         draft: &|_| row.as_slice(),
         draft_vocab: None,
@@ -232,12 +233,12 @@ fn trials_that_cannot_be_run_say_why() {
         length: 2,
         draws: 1,
         entropy: 1,
-        drafting: Drafting::Sampled,
+        drafting: DraftingRule::Sampled,
     };
     assert_eq!(
         trial.run().expect_err("4 million outcomes").to_string(),
         "more than 1048576 outcomes of 2 tokens are possible"
     );
-    let trial = Trial { k: 17, ..trial };
+    let trial = SamplingTrial { k: 17, ..trial };
     assert_eq!(trial.run().expect_err("17 drafts").to_string(), "k: 17 is not from 1 to 16");
 }

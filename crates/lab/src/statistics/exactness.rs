@@ -2,26 +2,24 @@
 //!
 //! It runs the sampler and the accept path that sequences run, many times over rows of logits that the caller gives, and compares
 //! the counts of what came out with probabilities that a second, plain implementation of the transforms computes exactly. That a test
-//! can fail is shown with [`Drafting`]s that are wrong on purpose.
+//! can fail is shown with [`DraftingRule`]s that are wrong on purpose.
 
 use std::collections::HashMap;
 
-use selfspec_model::TokenId;
+use selfspec_model::{LogitsError, TokenId};
+use selfspec_speculate::{
+    Draft, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler, TokenChoiceError,
+    VerifyReadout, accept_drafts,
+};
 
-pub use crate::chi_square::{ChiSquare, SIGNIFICANCE};
-use crate::error::{LogitsFault, ParamError};
-use crate::params::{MAX_DRAFT, SamplingParams};
-use crate::round::accept::{Fault, Past, accept};
-use crate::sample::history::History;
-use crate::sample::noise::Place;
-use crate::sample::sampler::{Draft, LogitsRow, Sampler};
+use super::chi_square::ChiSquareTest;
 
 /// Most outcomes that are enumerated.
 const MOST_OUTCOMES: usize = 1 << 20;
 
 /// How the drafts of a trial are made.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Drafting {
+pub enum DraftingRule {
     /// As sequences make them.
     Sampled,
     /// The most probable token, judged as the point mass that it is.
@@ -35,7 +33,7 @@ pub enum Drafting {
 }
 
 /// What is tried: logits by the tokens before, and the parameters of speculation.
-pub struct Trial<'a> {
+pub struct SamplingTrial<'a> {
     /// The target's logits after these tokens.
     pub target: &'a dyn Fn(&[TokenId]) -> &'a [f32],
     /// The draft's logits after these tokens.
@@ -55,14 +53,14 @@ pub struct Trial<'a> {
     /// Base of the draws' random numbers.
     pub entropy: u64,
     /// How drafts are made.
-    pub drafting: Drafting,
+    pub drafting: DraftingRule,
 }
 
 /// What came of a trial.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Exactness {
+pub struct TrialResult {
     /// The test of the outcomes' counts.
-    pub test: ChiSquare,
+    pub test: ChiSquareTest,
     /// Tokens drafted.
     pub drafted: u64,
     /// Drafts accepted.
@@ -85,7 +83,7 @@ pub enum ExactnessError {
         /// Tokens before.
         after: usize,
         /// What is wrong.
-        fault: LogitsFault,
+        fault: LogitsError,
     },
     /// More outcomes than can be enumerated.
     #[error("more than {most} outcomes of {length} tokens are possible")]
@@ -97,26 +95,26 @@ pub enum ExactnessError {
     },
 }
 
-impl Trial<'_> {
+impl SamplingTrial<'_> {
     /// Draws, enumerates, compares.
     ///
     /// # Errors
     /// Parameters or logits that cannot be used, or too many possible outcomes.
-    pub fn run(&self) -> Result<Exactness, ExactnessError> {
+    pub fn run(&self) -> Result<TrialResult, ExactnessError> {
         self.sampling.validate()?;
         if !(1..=MAX_DRAFT).contains(&self.k) {
             return Err(ParamError::OutOfRange { field: "k", value: self.k as f64, expected: "from 1 to 16" }.into());
         }
         let mut cells: HashMap<Vec<TokenId>, (u64, f64)> = HashMap::new();
         self.enumerate(&mut Vec::new(), 1.0, &mut cells)?;
-        let mut seen = Exactness {
-            test: ChiSquare { statistic: 0.0, freedom: 0, p_value: 1.0, impossible: 0 },
+        let mut seen = TrialResult {
+            test: ChiSquareTest { statistic: 0.0, freedom: 0, p_value: 1.0, impossible: 0 },
             drafted: 0,
             accepted: 0,
             rejected: 0,
             accepted_lengths: [0; MAX_DRAFT + 1],
         };
-        let mut run = Run::new(self);
+        let mut run = TrialRun::new(self);
         for draw in 0..self.draws {
             run.outcome(draw, &mut seen)?;
             let outcome = &run.tokens[..self.length];
@@ -127,7 +125,7 @@ impl Trial<'_> {
                 }
             }
         }
-        seen.test = ChiSquare::test(cells.values().copied());
+        seen.test = ChiSquareTest::of(cells.values().copied());
         Ok(seen)
     }
 
@@ -146,7 +144,7 @@ impl Trial<'_> {
                 Ok(())
             };
         }
-        for (token, p) in (0..).zip(distribution(self.sampling, (self.target)(before), before)) {
+        for (token, p) in (0..).zip(exact_distribution(self.sampling, (self.target)(before), before)) {
             if p > 0.0 {
                 before.push(token);
                 self.enumerate(before, probability * p, cells)?;
@@ -158,26 +156,26 @@ impl Trial<'_> {
 }
 
 /// The memory of a trial's draws.
-struct Run<'t, 'a> {
-    trial: &'t Trial<'a>,
-    sampler: Sampler,
-    other: Sampler, // the one of a drafting that is not as it should be
+struct TrialRun<'t, 'a> {
+    trial: &'t SamplingTrial<'a>,
+    sampler: SequenceSampler,
+    other: Sampler, // of a rule that samples drafts in another way
     tokens: Vec<TokenId>,
     drafts: Vec<Draft>,
     prefix: Vec<TokenId>,
 }
 
-impl<'t, 'a> Run<'t, 'a> {
-    fn new(trial: &'t Trial<'a>) -> Self {
+impl<'t, 'a> TrialRun<'t, 'a> {
+    fn new(trial: &'t SamplingTrial<'a>) -> Self {
         let mut other = trial.sampling.clone();
         match trial.drafting {
-            Drafting::Sampled => {}
-            Drafting::AtTemperature(t) | Drafting::JudgedAtTemperature(t) => other.temperature = t,
-            Drafting::Argmax | Drafting::ArgmaxJudgedAsSampled => other.temperature = 0.0,
+            DraftingRule::Sampled => {}
+            DraftingRule::AtTemperature(t) | DraftingRule::JudgedAtTemperature(t) => other.temperature = t,
+            DraftingRule::Argmax | DraftingRule::ArgmaxJudgedAsSampled => other.temperature = 0.0,
         }
-        Run {
+        TrialRun {
             trial,
-            sampler: Sampler::new(trial.sampling, 0),
+            sampler: SequenceSampler::new(trial.sampling, &[], 0),
             other: Sampler::new(&other, 0),
             tokens: Vec::new(),
             drafts: Vec::new(),
@@ -186,65 +184,62 @@ impl<'t, 'a> Run<'t, 'a> {
     }
 
     /// Runs rounds until there is an outcome.
-    fn outcome(&mut self, draw: u64, seen: &mut Exactness) -> Result<(), ExactnessError> {
+    fn outcome(&mut self, draw: u64, seen: &mut TrialResult) -> Result<(), ExactnessError> {
         let trial = self.trial;
         let base = trial.sampling.seed.unwrap_or(trial.entropy).wrapping_add(draw);
-        self.sampler.reseed(base);
+        self.sampler.restart(base, trial.sampling, &[]);
         self.other.reseed(base);
         self.tokens.clear();
-        let mut history = History::new(trial.sampling, &[]);
         while self.tokens.len() < trial.length {
-            self.propose(&mut history);
+            self.propose();
             let start = self.tokens.len();
             let (tokens, prefix) = (&mut self.tokens, &self.prefix);
-            let rows = |i: usize| (trial.target)(&prefix[..start + i]);
-            let verdict = accept(
-                &mut self.sampler,
-                &mut Past { history: &mut history, constraint: None },
-                &self.drafts,
-                trial.bonus,
-                start,
-                rows,
-                |token, _, _| {
-                    tokens.push(token);
-                    true
-                },
-            );
-            let verdict = verdict.map_err(|(row, fault)| match fault {
-                Fault::Logits(fault) => ExactnessError::Logits { after: start + row, fault },
-                Fault::Mask(_) => unreachable!("no mask"),
+            let rows = |i: usize| VerifyReadout::Logits((trial.target)(&prefix[..start + i]));
+            let commit = |token, _, _| {
+                tokens.push(token);
+                true
+            };
+            let accepted = accept_drafts(&mut self.sampler, &self.drafts, trial.bonus, start, rows, commit);
+            let accepted = accepted.map_err(|(row, error)| match error {
+                TokenChoiceError::Logits(fault) => ExactnessError::Logits { after: start + row, fault },
+                TokenChoiceError::Constraint(_) => unreachable!("the trial has no constraint"),
             })?;
             seen.drafted += self.drafts.len() as u64;
-            seen.accepted += verdict.accepted as u64;
-            seen.rejected += u64::from(verdict.rejected);
-            seen.accepted_lengths[verdict.accepted] += 1;
-            self.sampler.recycle(&mut self.drafts);
+            seen.accepted += accepted.accepted as u64;
+            seen.rejected += u64::from(accepted.rejected);
+            seen.accepted_lengths[accepted.accepted] += 1;
+            self.sampler.end_round(&mut self.drafts);
         }
         Ok(())
     }
 
     /// Drafts k tokens after `tokens`; `prefix` then holds both.
-    fn propose(&mut self, history: &mut History) {
+    fn propose(&mut self) {
         self.prefix.clone_from(&self.tokens);
         for i in 0..self.trial.k {
             let logits = (self.trial.draft)(&self.prefix);
-            let row = LogitsRow { tokens: self.trial.draft_vocab, ..LogitsRow::all(logits) };
-            let at = Place { pos: self.prefix.len(), row: i };
-            let (usual, other) = (&mut self.sampler, &mut self.other);
+            let vocab = self.trial.draft_vocab;
+            let at = RoundPosition { pos: self.prefix.len(), row: i };
+            let row = LogitsRow { tokens: vocab, ..LogitsRow::all(logits) };
+            let mut usual = || self.sampler.draft(logits, vocab, at, 0.0).ok().flatten();
             let draft = match self.trial.drafting {
-                Drafting::Sampled => usual.draft(row, history, at, 0.0),
-                Drafting::Argmax | Drafting::AtTemperature(_) => other.draft(row, history, at, 0.0),
-                Drafting::JudgedAtTemperature(_) => {
-                    let q = other.draft(row, history, at, 0.0).and_then(|d| d.q);
-                    usual.draft(row, history, at, 0.0).map(|d| Draft { q, ..d })
+                DraftingRule::Sampled => usual(),
+                DraftingRule::Argmax | DraftingRule::AtTemperature(_) => {
+                    self.other.draft(row, self.sampler.history(), at, 0.0)
                 }
-                Drafting::ArgmaxJudgedAsSampled => {
-                    let q = usual.draft(row, history, at, 0.0).and_then(|d| d.q);
-                    other.draft(row, history, at, 0.0).map(|d| Draft { q, ..d })
+                DraftingRule::JudgedAtTemperature(_) => {
+                    let draft = usual();
+                    let q = self.other.draft(row, self.sampler.history(), at, 0.0).and_then(|d| d.q);
+                    draft.map(|d| Draft { q, ..d })
+                }
+                DraftingRule::ArgmaxJudgedAsSampled => {
+                    let q = usual().and_then(|d| d.q);
+                    let draft = self.other.draft(row, self.sampler.history(), at, 0.0);
+                    draft.map(|d| Draft { q, ..d })
                 }
             };
             let Some(draft) = draft else { return };
-            history.draft(draft.token);
+            self.sampler.add_draft(draft.token);
             self.prefix.push(draft.token);
             self.drafts.push(draft);
         }
@@ -252,7 +247,7 @@ impl<'t, 'a> Run<'t, 'a> {
 }
 
 /// The distribution of the next token by the definition of the transforms: in f64, with a full sort, sharing no code with the sampler.
-pub fn distribution(params: &SamplingParams, logits: &[f32], output: &[TokenId]) -> Vec<f64> {
+pub fn exact_distribution(params: &SamplingParams, logits: &[f32], output: &[TokenId]) -> Vec<f64> {
     let mut row: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     for (token, bias) in &params.logit_bias {
         row[*token as usize] += f64::from(*bias);
