@@ -56,8 +56,9 @@ pub use request::{Prompt, Request};
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
-    Backend, BackendError, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo, Fault as BackendFault,
-    LayerPlan, Model, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId, TokenLogprob,
+    Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
+    Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    TokenLogprob,
 };
 pub use selfspec_speculate::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,

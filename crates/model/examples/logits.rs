@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
-use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Readout, Row, StepOutput, TokenId};
+use selfspec_model::{Backend, CpuBackend, CpuModel, CpuOptions, Enter, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_weights::Checkpoint;
 
 #[derive(serde::Deserialize)]
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let threads = rest.first().map_or(Ok(2), |t| t.parse())?;
     let kv_type = rest.get(1).map_or(Ok(KvType::default()), |t| t.parse())?;
     let windows: Windows = serde_json::from_reader(File::open(windows)?)?;
-    let model = Arc::new(Model::open(&Checkpoint::open(Path::new(model))?, &Team::new(threads))?);
+    let model = Arc::new(CpuModel::open(&Checkpoint::open(Path::new(model))?, &Team::new(threads))?);
     let longest = windows.windows.iter().map(Vec::len).max().unwrap_or(1);
     let options = CpuOptions { isa: Isa::detect()?, threads, context: longest, kv_positions: longest, kv_type };
     let mut backend = CpuBackend::new(model, &options)?;

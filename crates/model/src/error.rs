@@ -1,6 +1,5 @@
 //! Why a model cannot be built from a checkpoint.
 
-use selfspec_kernels::KernelError;
 use selfspec_weights::{Checkpoint, Source, WeightsError};
 
 /// Why a model cannot be built from a checkpoint. Each message names the file's field or tensor.
@@ -18,10 +17,12 @@ pub enum ModelError {
     #[error(transparent)]
     Weights(#[from] WeightsError),
     /// An architecture that the forward pass has no data for.
-    #[error("architecture `{found}` is not supported (supported: llama, qwen2, qwen3, gemma3)")]
+    #[error("architecture `{found}` is not supported (supported: {supported})")]
     Architecture {
         /// The name in the file.
         found: String,
+        /// The names that are supported.
+        supported: String,
     },
     /// A field of the metadata is missing, or has a value that no model can have.
     #[error("{field}: {problem}")]
@@ -55,13 +56,13 @@ pub enum ModelError {
         /// Type in the file.
         got: String,
     },
-    /// The kernels refuse a tensor or a size.
-    #[error("tensor `{tensor}`: {source}")]
-    Kernel {
+    /// The device does not take a tensor.
+    #[error("tensor `{tensor}`: {why}")]
+    Device {
         /// Name of the tensor.
         tensor: String,
-        /// The kernels' reason.
-        source: KernelError,
+        /// The device's reason.
+        why: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The KV cache cannot be made.
     #[error("the KV cache: {0}")]
@@ -92,7 +93,7 @@ impl ModelError {
             ModelError::UnsupportedTensor(name)
             | ModelError::Shape { tensor: name, .. }
             | ModelError::VectorType { tensor: name, .. }
-            | ModelError::Kernel { tensor: name, .. } => {
+            | ModelError::Device { tensor: name, .. } => {
                 tensor(name).unwrap_or_else(|| (checkpoint.path().to_path_buf(), None))
             }
         };

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use selfspec_kernels::Team;
-use selfspec_model::{Model, ModelError};
+use selfspec_model::{CpuModel, ModelError};
 use selfspec_testkit::{Dims, Family, GgufBuilder, TinyModel, Value};
 use selfspec_weights::{Checkpoint, TensorType};
 
-fn open(builder: &GgufBuilder) -> Result<Model, ModelError> {
+fn open(builder: &GgufBuilder) -> Result<CpuModel, ModelError> {
     let checkpoint = Checkpoint::from_gguf_bytes(Path::new("tiny.gguf"), builder.bytes()).expect("whole as a file");
-    Model::open(&checkpoint, &Team::new(1))
+    CpuModel::open(&checkpoint, &Team::new(1))
 }
 
 /// The message, which is one line and names `field`.
@@ -139,7 +139,7 @@ fn a_tied_and_an_untied_model_of_every_type_open() {
 fn folder_fault(family: Family, field: &str, value: serde_json::Value) -> String {
     let dir = tempfile::tempdir().expect("a temporary folder");
     TinyModel::new(family).folder().config(field, value.clone()).write(dir.path());
-    let opened = Checkpoint::open(dir.path()).map_err(ModelError::from).and_then(|c| Model::open(&c, &Team::new(1)));
+    let opened = Checkpoint::open(dir.path()).map_err(ModelError::from).and_then(|c| CpuModel::open(&c, &Team::new(1)));
     let e = opened.map(|_| ()).expect_err(&format!("{field}: {value}")).to_string();
     assert!(!e.contains('\n') && !e.ends_with('.'), "{e}");
     e

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, BackendError, ChooseToken, CpuBackend, CpuExecutor, CpuOptions, DeviceShape, DraftHeads, DraftOutput,
-    DraftRequest, DraftStopPlace, DraftStopRule, Enter, Executor, ExitHead, HiddenState, LayerPlan, LogitsError, Model,
-    PageCopy, PagedBackend, Readout, Row, StepOutput, StepReadouts, TokenChoice, TokenId, ValidatedStep,
+    Backend, BackendError, ChooseToken, CpuBackend, CpuExecutor, CpuModel, CpuOptions, DeviceShape, DraftHeads,
+    DraftOutput, DraftRequest, DraftStopPlace, DraftStopRule, Enter, Executor, ExitHead, HiddenState, LayerPlan,
+    LogitsError, PageCopy, PagedBackend, Readout, Row, StepOutput, StepReadouts, TokenChoice, TokenId,
+    ValidatedStep,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{bits, open_gguf, plain, tokens};
@@ -41,11 +42,11 @@ impl Executor for Forwarding {
     }
 }
 
-fn model() -> Arc<Model> {
+fn model() -> Arc<CpuModel> {
     open_gguf(&TinyModel::new(Family::Qwen3).ty(TensorType::Q8_0).gguf()).expect("a sound model")
 }
 
-fn executor(model: &Arc<Model>, threads: usize) -> CpuExecutor {
+fn executor(model: &Arc<CpuModel>, threads: usize) -> CpuExecutor {
     let ids: Vec<TokenId> = (0..model.vocab() as TokenId).filter(|x| x % 3 != 1).collect();
     let bytes = TinyExitHead::new("f", 1, &[2], ids).bytes(model.config());
     let exit = ExitHead::read(&bytes, model, "tiny", "f", &Team::new(1)).expect("a sound head");

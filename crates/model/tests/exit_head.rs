@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, BackendError, CpuBackend, CpuOptions, DraftHeads, DraftVocab, Enter, ExitHead, LayerPlan, Model, Readout,
-    Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, Enter, ExitHead, LayerPlan,
+    Readout, Row, SeqId, StepOutput, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{backend, bits, open_gguf, plain, run, tokens};
@@ -16,11 +16,11 @@ use support::{backend, bits, open_gguf, plain, run, tokens};
 /// A tensor of a file: its type, shape and data.
 type Stored = (safetensors::Dtype, Vec<usize>, Vec<u8>);
 
-fn vocab(model: &Model) -> Vec<TokenId> {
+fn vocab(model: &CpuModel) -> Vec<TokenId> {
     (0..model.vocab() as TokenId).filter(|x| x % 3 != 1).collect()
 }
 
-fn with_head(model: &Arc<Model>, head: &TinyExitHead, threads: usize) -> CpuBackend {
+fn with_head(model: &Arc<CpuModel>, head: &TinyExitHead, threads: usize) -> CpuBackend {
     let bytes = head.bytes(model.config());
     let exit = ExitHead::read(&bytes, model, "tiny", "f", &Team::new(1)).expect("a sound head");
     let draft_vocab = DraftVocab::new(model, vocab(model), &Team::new(1)).expect("sound");

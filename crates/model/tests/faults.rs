@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, DraftHeads, DraftVocab, ExitHead, Fault, HiddenState, LayerPlan, Model, Readout,
-    Row, StepOutput, StepReadouts, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, ExitHead, Fault, HiddenState, LayerPlan,
+    Readout, Row, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{bits, open_gguf, plain, tokens};
 
-fn with_head(model: &Arc<Model>) -> (CpuBackend, Arc<ExitHead>) {
+fn with_head(model: &Arc<CpuModel>) -> (CpuBackend, Arc<ExitHead>) {
     let ids: Vec<TokenId> = (0..model.vocab() as TokenId).filter(|x| x % 3 != 1).collect();
     let bytes = TinyExitHead::new("f", 1, &[2], ids.clone()).bytes(model.config());
     let exit = Arc::new(ExitHead::read(&bytes, model, "tiny", "f", &Team::new(1)).expect("a sound head"));
@@ -24,7 +24,7 @@ fn with_head(model: &Arc<Model>) -> (CpuBackend, Arc<ExitHead>) {
 }
 
 /// How far `got` is from norm and head of `state` in f64, over the size of the latter.
-fn distance(model: &Model, state: &[f32], norm: &[f32], ids: &[TokenId], got: &[f32]) -> f64 {
+fn distance(model: &CpuModel, state: &[f32], norm: &[f32], ids: &[TokenId], got: &[f32]) -> f64 {
     let mean = state.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / state.len() as f64;
     let scale = 1.0 / (mean + f64::from(model.config().norm_eps)).sqrt();
     let normed: Vec<f64> = state.iter().zip(norm).map(|(x, w)| f64::from(*x) * scale * f64::from(*w)).collect();

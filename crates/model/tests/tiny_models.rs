@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId,
 };
 use selfspec_testkit::{Dims, Family, Scaling, TinyModel};
 use selfspec_weights::{Checkpoint, TensorType};
 
 fn backend(checkpoint: &Checkpoint) -> CpuBackend {
-    let model = Model::open(checkpoint, &Team::new(1)).expect("a tiny model is valid");
+    let model = CpuModel::open(checkpoint, &Team::new(1)).expect("a tiny model is valid");
     let options = CpuOptions {
         isa: Isa::detect().expect("supported"),
         threads: 1,

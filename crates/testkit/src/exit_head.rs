@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use half::bf16;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use selfspec_model::{ArchConfig, ExitHeadCard};
+use selfspec_model::{ArchConfig, ExitHeadCard, ExitHeadForm, ExitHeadTensor, LayerForm, Presence, TensorShape};
 
 use crate::random::Random;
 
 /// An exit head to be: random weights that fit a model.
 #[derive(Debug, Clone)]
 pub struct TinyExitHead {
-    /// What it says of itself.
+    /// Its card.
     pub card: ExitHeadCard,
     /// The tokens that it can propose.
     pub vocab: Vec<u32>,
-    /// What the weights are drawn from.
+    /// Seed of the weights.
     pub seed: u64,
 }
 
@@ -41,58 +41,25 @@ impl TinyExitHead {
 
     /// The tensors by name, for a model of this configuration.
     pub fn tensors(&self, c: &ArchConfig) -> HashMap<String, Stored> {
-        let mut tensors = HashMap::new();
-        let random = |name: &str, len: usize, mean: f32, std: f32| Random::new(self.seed, name).normals(len, mean, std);
-        let mut matrix = |name: &str, n: usize, k: usize| {
-            let values = random(name, n * k, 0.0, 1.0 / (k as f32).sqrt());
-            let values = values.into_iter().flat_map(|v| bf16::from_f32(v).to_le_bytes()).collect();
-            tensors.insert(name.to_owned(), (Dtype::BF16, vec![n, k], values));
-        };
-        let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let features = self.card.features.len();
-        if features > 0 {
-            matrix("fuse.weight", c.dim, (1 + features) * c.dim);
-            matrix("fuse_guess.weight", c.dim, 2 * c.dim);
-        }
-        matrix("layer.query.weight", q_dim, c.dim);
-        matrix("layer.key.weight", kv_dim, c.dim);
-        matrix("layer.value.weight", kv_dim, c.dim);
-        matrix("layer.attention_output.weight", c.dim, q_dim);
-        let ffn = self.card.ffn_dim;
-        if ffn > 0 {
-            matrix("layer.gate.weight", ffn, c.dim);
-            matrix("layer.up.weight", ffn, c.dim);
-            matrix("layer.down.weight", c.dim, ffn);
-        }
-        let mut vector = |name: &str, len: usize, around: f32| {
-            let values = random(name, len, around, 0.1).into_iter().flat_map(f32::to_le_bytes).collect();
-            tensors.insert(name.to_owned(), (Dtype::F32, vec![len], values));
-        };
-        vector("output_norm.weight", c.dim, 1.0);
-        vector("layer.attention_norm.weight", c.dim, 1.0);
-        if features > 0 {
-            vector("exit_norm.weight", c.dim, 1.0);
-            vector("feature_norm.weight", features * c.dim, 1.0);
-            vector("guess_norm.weight", c.dim, 1.0);
-        }
-        if ffn > 0 {
-            vector("layer.ffn_norm.weight", c.dim, 1.0);
-        }
-        if c.qkv_bias {
-            vector("layer.query.bias", q_dim, 0.0);
-            vector("layer.key.bias", kv_dim, 0.0);
-            vector("layer.value.bias", kv_dim, 0.0);
-        }
-        if c.qk_norm {
-            vector("layer.query_norm.weight", c.head_dim, 1.0);
-            vector("layer.key_norm.weight", c.head_dim, 1.0);
-        }
-        if c.sandwich_norms {
-            vector("layer.post_attention_norm.weight", c.dim, 1.0);
-            if ffn > 0 {
-                vector("layer.post_ffn_norm.weight", c.dim, 1.0);
-            }
-        }
+        let layer = LayerForm { ffn_dim: self.card.ffn_dim, ..c.layer_form() };
+        let form = ExitHeadForm { layer, features: self.card.features.len() };
+        let needed = ExitHeadTensor::all().filter(|tensor| tensor.presence(&form) == Presence::Needed);
+        let mut tensors: HashMap<String, Stored> = needed
+            .map(|tensor| {
+                let (name, shape) = (tensor.name(), tensor.shape(&form));
+                let random = |mean, std| Random::new(self.seed, name).normals(shape.values(), mean, std);
+                let floats = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect();
+                let (ty, data) = match shape {
+                    TensorShape::Matrix { cols, .. } => {
+                        let values = random(0.0, 1.0 / (cols as f32).sqrt()).into_iter();
+                        (Dtype::BF16, values.flat_map(|v| bf16::from_f32(v).to_le_bytes()).collect())
+                    }
+                    TensorShape::Norm(_) => (Dtype::F32, floats(random(1.0, 0.1))),
+                    TensorShape::Bias(_) => (Dtype::F32, floats(random(0.0, 0.1))),
+                };
+                (name.to_owned(), (ty, shape.dims(), data))
+            })
+            .collect();
         let ids = self.vocab.iter().flat_map(|id| id.to_le_bytes()).collect();
         tensors.insert("draft_vocab".to_owned(), (Dtype::I32, vec![self.vocab.len()], ids));
         tensors

@@ -60,6 +60,30 @@ impl FolderBuilder {
         self
     }
 
+    /// Joins tensors of each layer to one called `name`, row by row: `parts` in this order. All names
+    /// stand after `layers.N.`.
+    ///
+    /// # Panics
+    /// If no layer has the first part, or if a layer lacks another part.
+    pub fn fuse(mut self, name: &str, parts: &[&str]) -> Self {
+        let prefixes: Vec<String> =
+            self.tensors.iter().filter_map(|t| t.name.strip_suffix(parts[0]).map(str::to_owned)).collect();
+        assert!(!prefixes.is_empty(), "there is no {} to fuse", parts[0]);
+        for prefix in prefixes {
+            let find = |name: &str| self.tensors.iter().find(|t| t.name == name);
+            let part = |part: &&str| find(&format!("{prefix}{part}")).expect("every part is there").clone();
+            let parts: Vec<FolderTensor> = parts.iter().map(part).collect();
+            let mut fused = FolderTensor { name: format!("{prefix}{name}"), ..parts[0].clone() };
+            for part in &parts[1..] {
+                fused.shape[0] += part.shape[0];
+                fused.data.extend(&part.data);
+            }
+            self.tensors.retain(|t| parts.iter().all(|part| part.name != t.name));
+            self.tensors.push(fused);
+        }
+        self
+    }
+
     /// Removes the configuration's key, the tensor or the file of this name.
     ///
     /// # Panics

@@ -209,6 +209,30 @@ impl GgufBuilder {
         self
     }
 
+    /// Joins tensors of each layer to one called `name`, row by row: `parts` in this order. All names
+    /// stand after `blk.N.`.
+    ///
+    /// # Panics
+    /// If no layer has the first part, or if a layer lacks another part.
+    pub fn fuse(mut self, name: &str, parts: &[&str]) -> Self {
+        let prefixes: Vec<String> =
+            self.tensors.iter().filter_map(|t| t.name.strip_suffix(parts[0]).map(str::to_owned)).collect();
+        assert!(!prefixes.is_empty(), "there is no {} to fuse", parts[0]);
+        for prefix in prefixes {
+            let part = |part: &&str| self.find(&format!("{prefix}{part}")).expect("every part is there").clone();
+            let parts: Vec<GgufTensor> = parts.iter().map(part).collect();
+            let mut fused = GgufTensor { name: format!("{prefix}{name}"), ..parts[0].clone() };
+            for part in &parts[1..] {
+                let rows = fused.dims.len() - 1;
+                fused.dims[rows] += part.dims[rows];
+                fused.data.extend(&part.data);
+            }
+            self.tensors.retain(|t| parts.iter().all(|part| part.name != t.name));
+            self.tensors.push(fused);
+        }
+        self
+    }
+
     /// Changes a tensor in any way.
     ///
     /// # Panics

@@ -5,6 +5,7 @@
 //! logits. Scales are chosen so that logits are spread, greedy text varies, and the layers' contributions fall off with
 //! depth, so that an early exit is sometimes right and sometimes wrong.
 
+use selfspec_model::{Architecture, LayerForm, LayerTensor, ModelTensor, Presence, TensorNames, TensorShape};
 use selfspec_weights::TensorType;
 use serde_json::{Value as Json, json};
 
@@ -119,21 +120,13 @@ pub struct TinyModel {
 struct Weight {
     gguf: String,
     folder: String,
-    shape: Vec<usize>,
+    tensor: ModelTensor,
+    shape: TensorShape,
     values: Vec<f32>,
-    role: Role,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Matrix,
-    /// Rows (or biases) of q or k, of so many heads.
-    Heads(usize),
-    Norm,
-    Bias,
-    /// Norm on the heads of q and k.
-    HeadNorm,
-}
+/// Mean and standard deviation of a tensor's values.
+type Spread = (f32, f32);
 
 impl TinyModel {
     /// A model of this family in F32: tied embeddings, 4 layers (Gemma: 7, the sixth with global attention).
@@ -241,15 +234,22 @@ impl TinyModel {
             out = out.metadata(key, value);
         }
         for w in self.weights() {
-            let values = match w.role {
-                Role::Heads(heads) if self.family == Family::Llama => interleave(&w.values, heads, w.shape[0]),
-                Role::Norm | Role::HeadNorm if self.family == Family::Gemma3 => {
+            let heads = match w.tensor {
+                ModelTensor::Layer(_, LayerTensor::Query) => Some(d.heads),
+                ModelTensor::Layer(_, LayerTensor::Key) => Some(d.kv_heads),
+                _ => None,
+            };
+            let values = match (w.shape, heads) {
+                (TensorShape::Matrix { rows, .. }, Some(heads)) if self.family == Family::Llama => {
+                    interleave(&w.values, heads, rows)
+                }
+                (TensorShape::Norm(_), _) if self.family == Family::Gemma3 => {
                     w.values.iter().map(|v| v + 1.0).collect()
                 }
                 _ => w.values,
             };
-            let ty = if w.shape.len() == 2 { self.type_for(&w.gguf) } else { TensorType::F32 };
-            out = out.tensor(&w.gguf, &w.shape, ty, &values);
+            let ty = if w.shape.is_matrix() { self.type_for(&w.gguf) } else { TensorType::F32 };
+            out = out.tensor(&w.gguf, &w.shape.dims(), ty, &values);
         }
         if let Scaling::Llama3 { factor, original } = self.scaling {
             let factors = self.llama3_factors(factor, original);
@@ -263,10 +263,11 @@ impl TinyModel {
     pub fn folder(&self) -> FolderBuilder {
         let mut out = FolderBuilder::new(self.config());
         for w in self.weights() {
-            let ty = if w.shape.len() == 2 { self.type_for(&w.gguf) } else { TensorType::F32 };
+            let ty = if w.shape.is_matrix() { self.type_for(&w.gguf) } else { TensorType::F32 };
+            let dims = w.shape.dims();
             out = match ty.block_len() {
-                1 => out.tensor(&w.folder, &w.shape, ty, &w.values),
-                _ => out.tensor(&w.folder, &w.shape, TensorType::F32, &dequantize(ty, &quantize(ty, &w.values))),
+                1 => out.tensor(&w.folder, &dims, ty, &w.values),
+                _ => out.tensor(&w.folder, &dims, TensorType::F32, &dequantize(ty, &quantize(ty, &w.values))),
             };
         }
         out.files.insert("tokenizer.json".to_owned(), self.vocab.tokenizer_json());
@@ -328,102 +329,79 @@ impl TinyModel {
             .collect()
     }
 
+    /// The form of its layers.
+    fn form(&self) -> LayerForm {
+        let d = self.dims();
+        LayerForm {
+            dim: d.dim,
+            ffn_dim: d.ffn,
+            heads: d.heads,
+            kv_heads: d.kv_heads,
+            head_dim: d.head_dim,
+            qkv_bias: self.family == Family::Qwen2,
+            qk_norm: matches!(self.family, Family::Qwen3 | Family::Gemma3),
+            sandwich_norms: self.family == Family::Gemma3,
+        }
+    }
+
     /// All weights, each drawn from a stream of its own.
     fn weights(&self) -> Vec<Weight> {
-        let (d, gemma) = (self.dims(), self.family == Family::Gemma3);
-        let mut out = Vec::new();
-        let mut add = |gguf: String, folder: String, shape: &[usize], role: Role, mean: f32, std: f32| {
-            let values = Random::new(self.seed, &gguf).normals(shape.iter().product(), mean, std);
-            out.push(Weight { gguf, folder, shape: shape.to_vec(), values, role });
+        let (d, form) = (self.dims(), self.form());
+        let architecture = Architecture::named(self.family.name()).expect("every family is supported");
+        let (gguf, folder) = (TensorNames::gguf(architecture), TensorNames::folder(architecture, "model."));
+        let weight = |tensor: ModelTensor, shape: TensorShape, (mean, std): Spread| {
+            let name = gguf.place(&form, tensor).name;
+            // Folders of Gemma store norms less 1.
+            let stored_less_one = self.family == Family::Gemma3 && matches!(shape, TensorShape::Norm(_));
+            let mean = if stored_less_one { mean - 1.0 } else { mean };
+            let values = Random::new(self.seed, &name).normals(shape.values(), mean, std);
+            Weight { folder: folder.place(&form, tensor).name, gguf: name, tensor, shape, values }
         };
-        let (dim, ffn, q, kv) = (d.dim, d.ffn, d.heads * d.head_dim, d.kv_heads * d.head_dim);
         // With final norms of about 1, logits have this standard deviation.
-        let embedding = 2.0 / (dim as f32).sqrt();
-        // The residual stream ends about this many times as large as the embedding it began with: less, and a tied head
-        // would answer every token with itself.
-        let growth = (dim as f32).sqrt();
-        let total: f32 = (0..d.layers).map(|l| self.decay.powi(2 * l as i32)).sum::<f32>() * 2.0;
-        let start = embedding * if gemma { (dim as f32).sqrt() } else { 1.0 };
-        // Folders of Gemma store norms less 1.
-        let norm_mean = |mean: f32| if gemma { mean - 1.0 } else { mean };
-
-        let folder = |name: &str| format!("model.{name}");
-        add(
-            "token_embd.weight".into(),
-            folder("embed_tokens.weight"),
-            &[self.vocab.len(), dim],
-            Role::Matrix,
-            0.0,
-            embedding,
-        );
+        let embedding = 2.0 / (d.dim as f32).sqrt();
+        let whole = TensorShape::Matrix { rows: self.vocab.len(), cols: d.dim };
+        let mut out = vec![weight(ModelTensor::Embedding, whole, (0.0, embedding))];
         for l in 0..d.layers {
-            let mut layer = |gguf: &str, hf: &str, shape: &[usize], role: Role, mean: f32, std: f32| {
-                add(format!("blk.{l}.{gguf}"), folder(&format!("layers.{l}.{hf}")), shape, role, mean, std);
-            };
-            let unit = 1.0 / (dim as f32).sqrt();
-            let part = start * growth * self.decay.powi(l as i32) / total.sqrt();
-            // With sandwich norms the norm sets the size of a layer's part, else the output matrix does.
-            let (attention_out, ffn_out) = if gemma { (1.0, 1.0) } else { (part / 0.7, part / 0.5) };
-            layer("attn_norm.weight", "input_layernorm.weight", &[dim], Role::Norm, norm_mean(1.0), 0.1);
-            layer("attn_q.weight", "self_attn.q_proj.weight", &[q, dim], Role::Heads(d.heads), 0.0, 1.5 * unit);
-            layer("attn_k.weight", "self_attn.k_proj.weight", &[kv, dim], Role::Heads(d.kv_heads), 0.0, 1.5 * unit);
-            layer("attn_v.weight", "self_attn.v_proj.weight", &[kv, dim], Role::Matrix, 0.0, unit);
-            let out_std = attention_out / (q as f32).sqrt();
-            layer("attn_output.weight", "self_attn.o_proj.weight", &[dim, q], Role::Matrix, 0.0, out_std);
-            if self.family == Family::Qwen2 {
-                layer("attn_q.bias", "self_attn.q_proj.bias", &[q], Role::Bias, 0.0, 0.5);
-                layer("attn_k.bias", "self_attn.k_proj.bias", &[kv], Role::Bias, 0.0, 0.5);
-                layer("attn_v.bias", "self_attn.v_proj.bias", &[kv], Role::Bias, 0.0, 0.2);
-            }
-            if matches!(self.family, Family::Qwen3 | Family::Gemma3) {
-                layer(
-                    "attn_q_norm.weight",
-                    "self_attn.q_norm.weight",
-                    &[d.head_dim],
-                    Role::HeadNorm,
-                    norm_mean(1.5),
-                    0.2,
-                );
-                layer(
-                    "attn_k_norm.weight",
-                    "self_attn.k_norm.weight",
-                    &[d.head_dim],
-                    Role::HeadNorm,
-                    norm_mean(1.5),
-                    0.2,
-                );
-            }
-            let ffn_norm = if gemma { "pre_feedforward_layernorm.weight" } else { "post_attention_layernorm.weight" };
-            layer("ffn_norm.weight", ffn_norm, &[dim], Role::Norm, norm_mean(1.0), 0.1);
-            layer("ffn_gate.weight", "mlp.gate_proj.weight", &[ffn, dim], Role::Matrix, 0.0, 1.2 * unit);
-            layer("ffn_up.weight", "mlp.up_proj.weight", &[ffn, dim], Role::Matrix, 0.0, unit);
-            layer(
-                "ffn_down.weight",
-                "mlp.down_proj.weight",
-                &[dim, ffn],
-                Role::Matrix,
-                0.0,
-                ffn_out / (ffn as f32).sqrt(),
-            );
-            if gemma {
-                let (gguf, hf) = ("post_attention_norm.weight", "post_attention_layernorm.weight");
-                layer(gguf, hf, &[dim], Role::Norm, norm_mean(part), 0.1 * part);
-                let (gguf, hf) = ("post_ffw_norm.weight", "post_feedforward_layernorm.weight");
-                layer(gguf, hf, &[dim], Role::Norm, norm_mean(part), 0.1 * part);
+            for tensor in LayerTensor::all().filter(|tensor| tensor.presence(&form) == Presence::Needed) {
+                let shape = tensor.shape(&form);
+                out.push(weight(ModelTensor::Layer(l, tensor), shape, self.spread(l, tensor, shape)));
             }
         }
-        add("output_norm.weight".into(), folder("norm.weight"), &[dim], Role::Norm, norm_mean(1.0), 0.1);
+        out.push(weight(ModelTensor::OutputNorm, TensorShape::Norm(d.dim), (1.0, 0.1)));
         if !self.tied {
-            add(
-                "output.weight".into(),
-                "lm_head.weight".into(),
-                &[self.vocab.len(), dim],
-                Role::Matrix,
-                0.0,
-                embedding,
-            );
+            out.push(weight(ModelTensor::Head, whole, (0.0, embedding)));
         }
         out
+    }
+
+    /// How the values of a tensor of layer `l` are drawn.
+    fn spread(&self, l: usize, tensor: LayerTensor, shape: TensorShape) -> Spread {
+        let (d, gemma) = (self.dims(), self.family == Family::Gemma3);
+        let dim = d.dim as f32;
+        let embedding = 2.0 / dim.sqrt();
+        // The residual stream ends about this many times as large as the embedding it began with:
+        // less, and a tied head would answer every token with itself.
+        let growth = dim.sqrt();
+        let total: f32 = (0..d.layers).map(|l| self.decay.powi(2 * l as i32)).sum::<f32>() * 2.0;
+        let start = embedding * if gemma { dim.sqrt() } else { 1.0 };
+        let part = start * growth * self.decay.powi(l as i32) / total.sqrt();
+        // With sandwich norms the norm sets the size of a layer's part, else the output matrix does.
+        let (attention_out, ffn_out) = if gemma { (1.0, 1.0) } else { (part / 0.7, part / 0.5) };
+        let unit = 1.0 / dim.sqrt();
+        match (tensor, shape) {
+            (LayerTensor::Query | LayerTensor::Key, _) => (0.0, 1.5 * unit),
+            (LayerTensor::AttentionOutput, TensorShape::Matrix { cols, .. }) => {
+                (0.0, attention_out / (cols as f32).sqrt())
+            }
+            (LayerTensor::Gate, _) => (0.0, 1.2 * unit),
+            (LayerTensor::Down, TensorShape::Matrix { cols, .. }) => (0.0, ffn_out / (cols as f32).sqrt()),
+            (LayerTensor::ValueBias, _) => (0.0, 0.2),
+            (LayerTensor::QueryNorm | LayerTensor::KeyNorm, _) => (1.5, 0.2),
+            (LayerTensor::PostAttentionNorm | LayerTensor::PostFeedForwardNorm, _) => (part, 0.1 * part),
+            (_, TensorShape::Matrix { .. }) => (0.0, unit),
+            (_, TensorShape::Norm(_)) => (1.0, 0.1),
+            (_, TensorShape::Bias(_)) => (0.0, 0.5),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use half::bf16;
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Model, Readout,
-    Row, SeqId, StepOutput, StepReadouts, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, ExitHeadTensor, HiddenState,
+    LayerPlan, Readout, Row, SeqId, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_weights::Checkpoint;
@@ -15,7 +15,7 @@ use selfspec_weights::Checkpoint;
 use crate::file::{Precision, write};
 use crate::frozen::Frozen;
 use crate::head::HeadPlan;
-use crate::layout::{Layout, Tensor};
+use crate::layout::Layout;
 use crate::norm::norm;
 use crate::product::Scratch;
 use crate::random::Random;
@@ -23,7 +23,7 @@ use crate::rollout::Rollout;
 use crate::rows::{Rows, Taps};
 use crate::weights::Weights;
 
-fn backend(model: &Arc<Model>, heads: DraftHeads) -> CpuBackend {
+fn backend(model: &Arc<CpuModel>, heads: DraftHeads) -> CpuBackend {
     let (isa, context) = (Isa::detect().expect("an instruction set"), model.config().context);
     let options = CpuOptions { isa, threads: 1, context, kv_positions: 2 * context, kv_type: KvType::F16 };
     CpuBackend::with_heads(model.clone(), heads, &options).expect("a small cache")
@@ -38,7 +38,7 @@ fn the_engine_drafts_with_a_heads_file_what_training_computes() {
     for family in Family::ALL {
         let gguf = TinyModel::new(family).ty(TensorType::F32).gguf();
         let checkpoint = Checkpoint::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
-        let model = Arc::new(Model::open(&checkpoint, &Team::new(1)).expect("sound"));
+        let model = Arc::new(CpuModel::open(&checkpoint, &Team::new(1)).expect("sound"));
         let n = model.config().n_layers;
         for (exit_layer, features, ffn_dim) in
             [(0, vec![n], 72), (1, vec![2, 0, n], 100), (2, vec![], 40), (3, vec![1], 0)]
@@ -48,7 +48,7 @@ fn the_engine_drafts_with_a_heads_file_what_training_computes() {
     }
 }
 
-fn compare(model: &Arc<Model>, plan: &HeadPlan) {
+fn compare(model: &Arc<CpuModel>, plan: &HeadPlan) {
     const STEPS: usize = 4;
     let (dim, n) = (model.config().dim, model.config().n_layers);
     let tokens: Vec<TokenId> = (0..30).map(|i| ((i * i * 5 + i * 37 + 3) % model.vocab()) as TokenId).collect();
@@ -118,7 +118,7 @@ fn compare(model: &Arc<Model>, plan: &HeadPlan) {
             let (mut normed, mut logits) = (vec![0.0; dim], vec![0.0; vocab.len()]);
             let mut state = Vec::new();
             rollout.states(&all, step.min(rollout.steps() - 1), &[pos], &mut state);
-            norm(&state, dim, weights.vector(Tensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
+            norm(&state, dim, weights.vector(ExitHeadTensor::OutputNorm), weights.shape.eps, &mut [0.0], &mut normed);
             frozen.logits(&normed, &mut logits, &mut Scratch::default());
             let size = (logits.iter().map(|l| l * l).sum::<f32>() / logits.len() as f32).sqrt();
             let error = logits.iter().zip(out.logits(0)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -1,6 +1,6 @@
 //! What training needs of the frozen model: its final norm, and its head's rows for the draft vocabulary.
 
-use selfspec_model::{Model, TokenId};
+use selfspec_model::{CpuModel, TokenId};
 
 use crate::norm::norm;
 use crate::product::{Into, Packed, Scratch, View, multiply};
@@ -16,7 +16,7 @@ pub(crate) struct Frozen {
 
 impl Frozen {
     /// For a draft vocabulary of the tokens `ids`.
-    pub(crate) fn of_model(model: &Model, ids: &[TokenId]) -> Frozen {
+    pub(crate) fn of_model(model: &CpuModel, ids: &[TokenId]) -> Frozen {
         let dim = model.config().dim;
         let mut rows = vec![0.0; ids.len() * dim];
         for (id, row) in ids.iter().zip(rows.chunks_exact_mut(dim)) {

@@ -1,18 +1,19 @@
 //! The rollout, its loss and its gradient against the plain computation of every round in f64.
 
 use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_model::LayerTensor;
 
 use crate::frozen::Frozen;
 use crate::layout::Layout;
 use crate::loss::Weighing;
 use crate::reference::Case;
 use crate::rollout::Rollout;
-use crate::shape::{Bias, Shape};
+use crate::shape::Shape;
 use crate::weights::Weights;
 
 /// Every way in which heads differ.
 fn cases() -> Vec<(&'static str, Case)> {
-    let all = Bias { query: true, key: true, value: true };
+    let all = vec![LayerTensor::QueryBias, LayerTensor::KeyBias, LayerTensor::ValueBias];
     type Change = fn(&mut Shape);
     let changes: [(&str, Change); 8] = [
         ("llama", |_| {}),
@@ -25,7 +26,7 @@ fn cases() -> Vec<(&'static str, Case)> {
         ("gemma", |s| (s.sandwich, s.qk_norm, s.gate) = (true, true, GateAct::GeluTanh)),
     ];
     let mut cases: Vec<_> = changes.into_iter().zip(1..).map(|((name, c), seed)| (name, Case::new(seed, c))).collect();
-    cases.push(("qwen2", Case::new(19, move |s| s.bias = all)));
+    cases.push(("qwen2", Case::new(19, move |s| s.biases = all)));
     cases
 }
 

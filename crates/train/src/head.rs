@@ -1,12 +1,12 @@
 //! A head to be trained: what it is, and with what values it starts.
 
-use selfspec_model::{DenseLayer, Model};
+use selfspec_model::{CpuModel, ExitHeadTensor, LayerTensor, LayerValues};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
-use crate::layout::{Layout, Tensor};
+use crate::layout::Layout;
 use crate::random::Random;
-use crate::shape::{Bias, Shape};
+use crate::shape::{Shape, biases};
 
 /// What a head is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl HeadPlan {
 
     /// # Errors
     /// The model has not that many layers, or the head is too wide to be meant.
-    pub(crate) fn check(&self, model: &Model) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, model: &CpuModel) -> Result<(), TrainError> {
         let c = model.config();
         if self.exit_layer >= c.n_layers {
             let why = format!("{} layers below the head, of a model of {}", self.exit_layer, c.n_layers);
@@ -55,15 +55,14 @@ impl HeadPlan {
     }
 
     /// The head's shape on this model, for sequences of at most `positions` tokens.
-    pub(crate) fn shape(&self, model: &Model, positions: usize) -> Shape {
+    pub(crate) fn shape(&self, model: &CpuModel, positions: usize) -> Shape {
         let layer = model.dense_layer(model.config().n_layers - 1);
-        let (query, key, value) = (layer.query_bias.is_some(), layer.key_bias.is_some(), layer.value_bias.is_some());
-        Shape::new(model, Bias { query, key, value }, self.features.len(), self.ffn_dim, positions)
+        Shape::new(model, biases(&layer), self.features.len(), self.ffn_dim, positions)
     }
 
     /// The values that training starts from: the model's last layer and final norm, and a fuse that lets through the deepest feature, or the
     /// head's own state, with about the size that it has in the model: its norm times `gain`.
-    pub(crate) fn initial(&self, model: &Model, shape: &Shape, seed: u64, gain: f32) -> Vec<f32> {
+    pub(crate) fn initial(&self, model: &CpuModel, shape: &Shape, seed: u64, gain: f32) -> Vec<f32> {
         let (dim, layout) = (shape.dim, Layout::new(shape));
         let last = model.dense_layer(model.config().n_layers - 1);
         let neurons = neurons(&last, dim, shape.ffn_dim);
@@ -71,31 +70,24 @@ impl HeadPlan {
         for slot in layout.slots() {
             let to = &mut values[slot.place.clone()];
             let mut random = Random::new(seed, slot.tensor.name());
-            let vector = |from: &Option<Vec<f32>>| from.clone().expect("the shape has what the layer has");
             let from: Vec<f32> = match slot.tensor {
-                Tensor::Fuse => {
+                ExitHeadTensor::Fuse => {
                     let deepest = (0..self.features.len()).max_by_key(|i| self.features[*i]).unwrap_or(0);
                     passing(&mut random, dim, slot.cols, 1 + deepest, gain)
                 }
-                Tensor::GuessFuse => passing(&mut random, dim, slot.cols, 1, gain),
-                Tensor::ExitNorm | Tensor::FeatureNorm | Tensor::GuessNorm => vec![1.0; to.len()],
-                Tensor::AttentionNorm => last.attention_norm.clone(),
-                Tensor::Query => last.query.clone(),
-                Tensor::Key => last.key.clone(),
-                Tensor::Value => last.value.clone(),
-                Tensor::AttentionOutput => last.attention_output.clone(),
-                Tensor::QueryBias => vector(&last.query_bias),
-                Tensor::KeyBias => vector(&last.key_bias),
-                Tensor::ValueBias => vector(&last.value_bias),
-                Tensor::QueryNorm => vector(&last.query_norm),
-                Tensor::KeyNorm => vector(&last.key_norm),
-                Tensor::PostAttentionNorm => vector(&last.post_attention_norm),
-                Tensor::FfnNorm => last.ffn_norm.clone(),
-                Tensor::Gate => rows(&last.gate, dim, &neurons, &mut random),
-                Tensor::Up => rows(&last.up, dim, &neurons, &mut random),
-                Tensor::Down => columns(&last.down, dim, &neurons),
-                Tensor::PostFfnNorm => vector(&last.post_ffn_norm),
-                Tensor::OutputNorm => model.output_norm().to_vec(),
+                ExitHeadTensor::GuessFuse => passing(&mut random, dim, slot.cols, 1, gain),
+                ExitHeadTensor::ExitNorm | ExitHeadTensor::FeatureNorm | ExitHeadTensor::GuessNorm => {
+                    vec![1.0; to.len()]
+                }
+                ExitHeadTensor::Layer(tensor) => {
+                    let from = last.get(tensor).expect("the shape has the tensors of the layer");
+                    match tensor {
+                        LayerTensor::Gate | LayerTensor::Up => rows(from, dim, &neurons, &mut random),
+                        LayerTensor::Down => columns(from, dim, &neurons),
+                        _ => from.clone(),
+                    }
+                }
+                ExitHeadTensor::OutputNorm => model.output_norm().to_vec(),
             };
             to.copy_from_slice(&from);
         }
@@ -115,12 +107,14 @@ fn passing(random: &mut Random, dim: usize, cols: usize, part: usize, gain: f32)
 }
 
 /// Which of the layer's feed-forward values a head of another width starts with: those that can do most, in their order; `None` beyond.
-fn neurons(layer: &DenseLayer, dim: usize, ffn_dim: usize) -> Vec<Option<usize>> {
-    let width = layer.gate.len() / dim;
+fn neurons(layer: &LayerValues<Vec<f32>>, dim: usize, ffn_dim: usize) -> Vec<Option<usize>> {
+    let [gate, up, down] = [LayerTensor::Gate, LayerTensor::Up, LayerTensor::Down]
+        .map(|tensor| layer.get(tensor).expect("every layer of a model has a feed-forward part"));
+    let width = gate.len() / dim;
     let size = |row: &[f32]| row.iter().map(|x| x * x).sum::<f32>();
     let weight = |i: usize| {
-        let out: f32 = (0..dim).map(|d| layer.down[d * width + i].powi(2)).sum();
-        size(&layer.gate[i * dim..][..dim]) * size(&layer.up[i * dim..][..dim]) * out
+        let out: f32 = (0..dim).map(|d| down[d * width + i].powi(2)).sum();
+        size(&gate[i * dim..][..dim]) * size(&up[i * dim..][..dim]) * out
     };
     let mut order: Vec<(f32, usize)> = (0..width).map(|i| (weight(i), i)).collect();
     order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));

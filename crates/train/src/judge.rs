@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use selfspec_model::{Model, TokenId};
+use selfspec_model::{CpuModel, ExitHeadTensor, TokenId};
 use serde::Serialize;
 
 use crate::corpus::Corpus;
 use crate::error::TrainError;
 use crate::frozen::Frozen;
-use crate::layout::Tensor;
 use crate::loss::{gather, top};
 use crate::norm::norm;
 use crate::product::{Into, Packed, Scratch, View, multiply};
@@ -79,7 +78,7 @@ pub(crate) struct Judge {
 impl Judge {
     /// Computes what the full model says in the texts `held_out`.
     pub(crate) fn new(
-        model: &Model,
+        model: &CpuModel,
         frozen: &Frozen,
         ids: &[TokenId],
         source: &RowSource,
@@ -250,7 +249,7 @@ impl Group {
             frozen.norm(&states, normed);
             frozen.logits(normed, &mut targets, &mut scratch);
             rollout.states(rows, step, &at, &mut states);
-            let weight = w.vector(Tensor::OutputNorm);
+            let weight = w.vector(ExitHeadTensor::OutputNorm);
             norm(&states, dim, weight, w.shape.eps, &mut inverse[..chunk.len()], normed);
             frozen.logits(normed, &mut logits, &mut scratch);
             let rows = chunk.iter().zip(targets.chunks_exact(vocab).zip(logits.chunks_exact_mut(vocab)));
@@ -265,7 +264,7 @@ impl Group {
 }
 
 /// What the full model says at each of some normed final states, (row, dim).
-fn truths(model: &Model, ids: &[TokenId], normed: &[f32], threads: usize) -> Vec<Truth> {
+fn truths(model: &CpuModel, ids: &[TokenId], normed: &[f32], threads: usize) -> Vec<Truth> {
     let (dim, vocab) = (model.config().dim, model.vocab());
     let count = normed.len() / dim;
     // Of each row: the highest logit and its token, and the sum of exponentials relative to it.

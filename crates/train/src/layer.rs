@@ -1,8 +1,10 @@
 //! The head's one decoder layer over many rows, and its gradient: the arithmetic of `crates/model/src/forward.rs`, in f32.
 
+use selfspec_model::LayerTensor;
+
 use crate::attention::{Attention, KeyValue, Step};
 use crate::gate::{gated, gated_backward};
-use crate::layout::{Matrix, Tensor};
+use crate::layout::Matrix;
 use crate::norm::{norm, norm_again, norm_backward};
 use crate::product::{Into, Packed, Scratch as ProductScratch, View};
 use crate::rotary::{Turn, rotate};
@@ -83,7 +85,7 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     let (q_len, kv_len, step) = (rows * s.q_dim(), entering * s.kv_dim(), kv.len() - 1);
 
     let input = fit(&mut m.input, entering * s.dim);
-    norm(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), s.eps, fit(&mut kept.x.inverse, entering), input);
+    norm(&kept.x.input, s.dim, w.vector(LayerTensor::AttentionNorm), s.eps, fit(&mut kept.x.inverse, entering), input);
     let now = &mut kv[step];
     let leavers = leaving(&kept.spans, step, s.dim, input, &mut m.leaving);
     w.forward(Matrix::Query, leavers, Into::Set, fit(&mut kept.q, q_len), &mut m.products);
@@ -91,7 +93,7 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     w.forward(Matrix::Value, input, Into::Set, fit(&mut now.v, kv_len), &mut m.products);
     heads(w, &kept.spans, &mut kept.q, After::query(w), &mut kept.raw_q);
     heads(w, &now.spans, &mut now.k, After::key(w), &mut kept.raw_k);
-    if let Some((bias, _)) = w.bias(Tensor::ValueBias) {
+    if let Some((bias, _)) = w.bias(LayerTensor::ValueBias) {
         add_to_rows(&mut now.v, bias);
     }
     if step == 0 {
@@ -109,7 +111,7 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
         let part = fit(&mut kept.attention.input, rows * s.dim);
         w.forward(Matrix::AttentionOutput, attended, Into::Set, part, &mut m.products);
         let inverse = fit(&mut kept.attention.inverse, rows);
-        norm(part, s.dim, w.vector(Tensor::PostAttentionNorm), s.eps, inverse, &mut m.input);
+        norm(part, s.dim, w.vector(LayerTensor::PostAttentionNorm), s.eps, inverse, &mut m.input);
         add(middle, &m.input);
     } else {
         w.forward(Matrix::AttentionOutput, attended, Into::Add, middle, &mut m.products);
@@ -119,7 +121,14 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     if s.ffn_dim == 0 {
         return;
     }
-    norm(middle, s.dim, w.vector(Tensor::FfnNorm), s.eps, fit(&mut kept.middle.inverse, rows), &mut m.input);
+    norm(
+        middle,
+        s.dim,
+        w.vector(LayerTensor::FeedForwardNorm),
+        s.eps,
+        fit(&mut kept.middle.inverse, rows),
+        &mut m.input,
+    );
     let gate = fit(&mut kept.gate, rows * s.ffn_dim);
     let up = fit(&mut kept.up, rows * s.ffn_dim);
     w.forward(Matrix::Gate, &m.input, Into::Set, gate, &mut m.products);
@@ -129,7 +138,14 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     if s.sandwich {
         let part = fit(&mut kept.ffn.input, rows * s.dim);
         w.forward(Matrix::Down, wide, Into::Set, part, &mut m.products);
-        norm(part, s.dim, w.vector(Tensor::PostFfnNorm), s.eps, fit(&mut kept.ffn.inverse, rows), &mut m.input);
+        norm(
+            part,
+            s.dim,
+            w.vector(LayerTensor::PostFeedForwardNorm),
+            s.eps,
+            fit(&mut kept.ffn.inverse, rows),
+            &mut m.input,
+        );
         add(&mut kept.out, &m.input);
     } else {
         w.forward(Matrix::Down, wide, Into::Add, &mut kept.out, &mut m.products);
@@ -140,17 +156,17 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
 #[derive(Clone, Copy)]
 struct After {
     heads: usize,
-    bias: Tensor,
-    norm: Tensor,
+    bias: LayerTensor,
+    norm: LayerTensor,
 }
 
 impl After {
     fn query(w: &Weights) -> After {
-        After { heads: w.shape.heads, bias: Tensor::QueryBias, norm: Tensor::QueryNorm }
+        After { heads: w.shape.heads, bias: LayerTensor::QueryBias, norm: LayerTensor::QueryNorm }
     }
 
     fn key(w: &Weights) -> After {
-        After { heads: w.shape.kv_heads, bias: Tensor::KeyBias, norm: Tensor::KeyNorm }
+        After { heads: w.shape.kv_heads, bias: LayerTensor::KeyBias, norm: LayerTensor::KeyNorm }
     }
 }
 
@@ -203,9 +219,9 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
     // The attention's part. `dout` is the gradient with respect to `middle`, and goes on to `x` as it is.
     if s.sandwich {
         let part = zeros(&mut m.part, rows * s.dim);
-        let place = w.layout.place(Tensor::PostAttentionNorm);
+        let place = w.layout.place(LayerTensor::PostAttentionNorm);
         let Normed { input, inverse } = &kept.attention;
-        let weight = w.vector(Tensor::PostAttentionNorm);
+        let weight = w.vector(LayerTensor::PostAttentionNorm);
         norm_backward(input, s.dim, weight, inverse, &kept.dout, part, &mut gradient[place]);
     } else {
         m.part.clone_from(&kept.dout);
@@ -220,13 +236,13 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
     heads_backward(w, &kept.spans, &mut m.dq, After::query(w), &kept.raw_q, gradient, &mut m.before);
     let KeyValue { spans, dk, dv, .. } = &mut kv[step];
     heads_backward(w, spans, dk, After::key(w), &kept.raw_k, gradient, &mut m.before);
-    if let Some((_, place)) = w.bias(Tensor::ValueBias) {
+    if let Some((_, place)) = w.bias(LayerTensor::ValueBias) {
         add_rows(&mut gradient[place], dv);
     }
 
     // Back through the projections to their input: `dinput` of the rows that enter, and the queries' part of those that leave.
     let input = fit(&mut m.input, entering * s.dim);
-    norm_again(&kept.x.input, s.dim, w.vector(Tensor::AttentionNorm), &kept.x.inverse, input);
+    norm_again(&kept.x.input, s.dim, w.vector(LayerTensor::AttentionNorm), &kept.x.inverse, input);
     m.packed.pack(View::new(input, entering, s.dim));
     let dinput = fit(&mut m.wide, entering * s.dim);
     for (matrix, d, into) in [(Matrix::Key, &*dk, Into::Set), (Matrix::Value, &*dv, Into::Add)] {
@@ -245,8 +261,8 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
             _ => add(to, from),
         }
     }
-    let place = w.layout.place(Tensor::AttentionNorm);
-    let weight = w.vector(Tensor::AttentionNorm);
+    let place = w.layout.place(LayerTensor::AttentionNorm);
+    let weight = w.vector(LayerTensor::AttentionNorm);
     norm_backward(&kept.x.input, s.dim, weight, &kept.x.inverse, dinput, &mut kept.dx, &mut gradient[place]);
 }
 
@@ -256,9 +272,17 @@ fn ffn_backward(w: &Weights, kept: &mut Kept, gradient: &mut [f32], m: &mut Memo
     let rows = computed(&kept.spans);
     if s.sandwich {
         let part = zeros(&mut m.part, rows * s.dim);
-        let place = w.layout.place(Tensor::PostFfnNorm);
+        let place = w.layout.place(LayerTensor::PostFeedForwardNorm);
         let Normed { input, inverse } = &kept.ffn;
-        norm_backward(input, s.dim, w.vector(Tensor::PostFfnNorm), inverse, &kept.dout, part, &mut gradient[place]);
+        norm_backward(
+            input,
+            s.dim,
+            w.vector(LayerTensor::PostFeedForwardNorm),
+            inverse,
+            &kept.dout,
+            part,
+            &mut gradient[place],
+        );
     } else {
         m.part.clone_from(&kept.dout);
     }
@@ -270,15 +294,15 @@ fn ffn_backward(w: &Weights, kept: &mut Kept, gradient: &mut [f32], m: &mut Memo
     gated_backward(s.gate, &mut kept.gate, &mut kept.up, wide);
 
     let input = fit(&mut m.input, rows * s.dim);
-    norm_again(&kept.middle.input, s.dim, w.vector(Tensor::FfnNorm), &kept.middle.inverse, input);
+    norm_again(&kept.middle.input, s.dim, w.vector(LayerTensor::FeedForwardNorm), &kept.middle.inverse, input);
     m.packed.pack(View::new(input, rows, s.dim));
     let dinput = fit(&mut m.part, rows * s.dim);
     for (matrix, d, into) in [(Matrix::Gate, &kept.gate, Into::Set), (Matrix::Up, &kept.up, Into::Add)] {
         w.gradient(matrix, d, &m.packed, gradient, &mut m.products);
         w.backward(matrix, d, into, dinput, &mut m.products);
     }
-    let place = w.layout.place(Tensor::FfnNorm);
-    let weight = w.vector(Tensor::FfnNorm);
+    let place = w.layout.place(LayerTensor::FeedForwardNorm);
+    let weight = w.vector(LayerTensor::FeedForwardNorm);
     norm_backward(
         &kept.middle.input,
         s.dim,

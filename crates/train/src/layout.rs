@@ -2,70 +2,16 @@
 
 use std::ops::Range;
 
+use selfspec_model::{ExitHeadTensor, LayerTensor};
+
 use crate::product::View;
 use crate::shape::Shape;
-
-/// A tensor of a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tensor {
-    Fuse,
-    ExitNorm,
-    FeatureNorm,
-    GuessFuse,
-    GuessNorm,
-    AttentionNorm,
-    Query,
-    Key,
-    Value,
-    AttentionOutput,
-    QueryBias,
-    KeyBias,
-    ValueBias,
-    QueryNorm,
-    KeyNorm,
-    PostAttentionNorm,
-    FfnNorm,
-    Gate,
-    Up,
-    Down,
-    PostFfnNorm,
-    OutputNorm,
-}
-
-impl Tensor {
-    /// Its name in a head's file.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Tensor::Fuse => "fuse.weight",
-            Tensor::ExitNorm => "exit_norm.weight",
-            Tensor::FeatureNorm => "feature_norm.weight",
-            Tensor::GuessFuse => "fuse_guess.weight",
-            Tensor::GuessNorm => "guess_norm.weight",
-            Tensor::AttentionNorm => "layer.attention_norm.weight",
-            Tensor::Query => "layer.query.weight",
-            Tensor::Key => "layer.key.weight",
-            Tensor::Value => "layer.value.weight",
-            Tensor::AttentionOutput => "layer.attention_output.weight",
-            Tensor::QueryBias => "layer.query.bias",
-            Tensor::KeyBias => "layer.key.bias",
-            Tensor::ValueBias => "layer.value.bias",
-            Tensor::QueryNorm => "layer.query_norm.weight",
-            Tensor::KeyNorm => "layer.key_norm.weight",
-            Tensor::PostAttentionNorm => "layer.post_attention_norm.weight",
-            Tensor::FfnNorm => "layer.ffn_norm.weight",
-            Tensor::Gate => "layer.gate.weight",
-            Tensor::Up => "layer.up.weight",
-            Tensor::Down => "layer.down.weight",
-            Tensor::PostFfnNorm => "layer.post_ffn_norm.weight",
-            Tensor::OutputNorm => "output_norm.weight",
-        }
-    }
-}
 
 /// A tensor and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
-    pub(crate) tensor: Tensor,
+    pub(crate) tensor: ExitHeadTensor,
+    matrix: bool,
     pub(crate) rows: usize, // 1 for a vector
     pub(crate) cols: usize,
     pub(crate) place: Range<usize>,
@@ -74,7 +20,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Whether it is a matrix and not a norm or a bias.
     pub(crate) fn is_matrix(&self) -> bool {
-        self.rows > 1
+        self.matrix
     }
 }
 
@@ -87,38 +33,15 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(shape: &Shape) -> Layout {
-        use Tensor as T;
-        let (d, f, q, kv) = (shape.dim, shape.ffn_dim, shape.q_dim(), shape.kv_dim());
-        let (ffn, n, fused) = (f > 0, shape.features, shape.features > 0);
-        let all = [
-            (T::Fuse, d, (1 + n) * d, fused),
-            (T::ExitNorm, 1, d, fused),
-            (T::FeatureNorm, 1, n * d, fused),
-            (T::GuessFuse, d, 2 * d, fused),
-            (T::GuessNorm, 1, d, fused),
-            (T::AttentionNorm, 1, d, true),
-            (T::Query, q, d, true),
-            (T::Key, kv, d, true),
-            (T::Value, kv, d, true),
-            (T::AttentionOutput, d, q, true),
-            (T::QueryBias, 1, q, shape.bias.query),
-            (T::KeyBias, 1, kv, shape.bias.key),
-            (T::ValueBias, 1, kv, shape.bias.value),
-            (T::QueryNorm, 1, shape.head_dim, shape.qk_norm),
-            (T::KeyNorm, 1, shape.head_dim, shape.qk_norm),
-            (T::PostAttentionNorm, 1, d, shape.sandwich),
-            (T::FfnNorm, 1, d, ffn),
-            (T::Gate, f, d, ffn),
-            (T::Up, f, d, ffn),
-            (T::Down, d, f, ffn),
-            (T::PostFfnNorm, 1, d, ffn && shape.sandwich),
-            (T::OutputNorm, 1, d, true),
-        ];
+        let form = shape.form();
         let mut layout = Layout { slots: Vec::new(), len: 0 };
-        for (tensor, rows, cols, _) in all.into_iter().filter(|t| t.3) {
-            let place = layout.len..layout.len + rows * cols;
+        for tensor in ExitHeadTensor::all().filter(|tensor| shape.has(*tensor)) {
+            let dims = tensor.shape(&form);
+            let place = layout.len..layout.len + dims.values();
             layout.len = place.end;
-            layout.slots.push(Slot { tensor, rows, cols, place });
+            let matrix = dims.is_matrix();
+            let rows = if matrix { dims.rows() } else { 1 };
+            layout.slots.push(Slot { tensor, matrix, rows, cols: dims.values() / rows, place });
         }
         layout
     }
@@ -143,7 +66,8 @@ impl Layout {
     }
 
     /// The place of a tensor, if the head has it.
-    pub(crate) fn slot(&self, tensor: Tensor) -> Option<&Slot> {
+    pub(crate) fn slot(&self, tensor: impl Into<ExitHeadTensor>) -> Option<&Slot> {
+        let tensor = tensor.into();
         self.slots.iter().find(|s| s.tensor == tensor)
     }
 
@@ -151,7 +75,7 @@ impl Layout {
     ///
     /// # Panics
     /// If it has not.
-    pub(crate) fn place(&self, tensor: Tensor) -> Range<usize> {
+    pub(crate) fn place(&self, tensor: impl Into<ExitHeadTensor>) -> Range<usize> {
         self.slot(tensor).expect("asked for where the shape has it").place.clone()
     }
 }
@@ -188,17 +112,17 @@ impl Matrix {
         Matrix::Down,
     ];
 
-    fn tensor(self) -> Tensor {
+    fn tensor(self) -> ExitHeadTensor {
         match self {
-            Matrix::FuseExit | Matrix::FuseFeatures => Tensor::Fuse,
-            Matrix::GuessExit | Matrix::GuessState => Tensor::GuessFuse,
-            Matrix::Query => Tensor::Query,
-            Matrix::Key => Tensor::Key,
-            Matrix::Value => Tensor::Value,
-            Matrix::AttentionOutput => Tensor::AttentionOutput,
-            Matrix::Gate => Tensor::Gate,
-            Matrix::Up => Tensor::Up,
-            Matrix::Down => Tensor::Down,
+            Matrix::FuseExit | Matrix::FuseFeatures => ExitHeadTensor::Fuse,
+            Matrix::GuessExit | Matrix::GuessState => ExitHeadTensor::GuessFuse,
+            Matrix::Query => LayerTensor::Query.into(),
+            Matrix::Key => LayerTensor::Key.into(),
+            Matrix::Value => LayerTensor::Value.into(),
+            Matrix::AttentionOutput => LayerTensor::AttentionOutput.into(),
+            Matrix::Gate => LayerTensor::Gate.into(),
+            Matrix::Up => LayerTensor::Up.into(),
+            Matrix::Down => LayerTensor::Down.into(),
         }
     }
 

@@ -7,9 +7,10 @@
 //! Rows go through the vocabulary in chunks, all steps of a chunk together: the targets of all steps are the same rows, and nothing as large as
 //! (row, vocabulary) is kept.
 
+use selfspec_model::ExitHeadTensor;
+
 use crate::frozen::Frozen;
 use crate::layer::{Kept, fit, zeros};
-use crate::layout::Tensor;
 use crate::norm::{norm, norm_backward};
 use crate::product::Scratch;
 use crate::rows::Rows;
@@ -96,7 +97,7 @@ pub(crate) fn losses(
         zeros(&mut kept.dout, kept.out.len());
     }
     let places: Vec<Vec<usize>> = kept.iter().map(|kept| places(rows, &kept.spans)).collect();
-    let output_norm = w.layout.place(Tensor::OutputNorm);
+    let output_norm = w.layout.place(ExitHeadTensor::OutputNorm);
     let wanted: Vec<usize> = (0..rows.len()).filter(|r| rows.counts(*r, 0)).collect();
     for chunk in wanted.chunks(CHUNK) {
         gather(rows.last(), dim, chunk.iter().copied(), &mut m.states);
@@ -111,7 +112,7 @@ pub(crate) fn losses(
             let (len, scale) = (counted.len(), weighing.scale(step));
             gather(&kept.out, dim, counted.iter().map(|i| places[step][chunk[*i]]), &mut m.states);
             let normed = fit(&mut m.normed, len * dim);
-            norm(&m.states, dim, w.vector(Tensor::OutputNorm), w.shape.eps, fit(&mut m.inverse, len), normed);
+            norm(&m.states, dim, w.vector(ExitHeadTensor::OutputNorm), w.shape.eps, fit(&mut m.inverse, len), normed);
             frozen.logits(normed, fit(&mut m.logits, len * vocab), &mut m.products);
             for (i, logits) in counted.iter().zip(m.logits.chunks_exact_mut(vocab)) {
                 let target = &m.targets[i * vocab..][..vocab];
@@ -122,7 +123,7 @@ pub(crate) fn losses(
             frozen.logits_backward(&m.logits, normed, &mut m.products);
             let dstates = zeros(&mut m.dstates, len * dim);
             let dweight = &mut gradient[output_norm.clone()];
-            norm_backward(&m.states, dim, w.vector(Tensor::OutputNorm), &m.inverse, normed, dstates, dweight);
+            norm_backward(&m.states, dim, w.vector(ExitHeadTensor::OutputNorm), &m.inverse, normed, dstates, dweight);
             for (i, from) in counted.iter().zip(dstates.chunks_exact(dim)) {
                 add(&mut kept.dout[places[step][chunk[*i]] * dim..][..dim], from);
             }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::layout::{Layout, Slot, Tensor};
+use selfspec_model::ExitHeadTensor;
+
+use crate::layout::{Layout, Slot};
 use crate::wide::{sum_of_squares, wide};
 
 /// Decay of the mean gradient.
@@ -27,7 +29,11 @@ impl Rates {
     /// steps.
     pub(crate) fn of(layout: &Layout, rate: f32, gain: f32) -> Vec<Rates> {
         let of = |slot: &Slot| Rates {
-            step: if matches!(slot.tensor, Tensor::Fuse | Tensor::GuessFuse) { rate * gain } else { rate },
+            step: if matches!(slot.tensor, ExitHeadTensor::Fuse | ExitHeadTensor::GuessFuse) {
+                rate * gain
+            } else {
+                rate
+            },
             decay: if slot.is_matrix() { rate * WEIGHT_DECAY } else { 0.0 },
         };
         layout.slots().iter().map(of).collect()

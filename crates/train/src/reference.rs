@@ -2,12 +2,12 @@
 //! each position appends what it has.
 
 use selfspec_kernels::{GateAct, RopeStyle};
-use selfspec_model::Rotations;
+use selfspec_model::{ExitHeadTensor, LayerTensor, Rotations, TensorShape};
 
-use crate::layout::{Layout, Tensor};
+use crate::layout::Layout;
 use crate::random::Random;
 use crate::rows::{Rows, Taps};
-use crate::shape::{Bias, Shape};
+use crate::shape::Shape;
 
 /// A head, a frozen model's side, and rows, all of them small and random.
 pub(crate) struct Case {
@@ -35,7 +35,7 @@ impl Case {
             features: 2,
             qk_norm: false,
             sandwich: false,
-            bias: Bias { query: false, key: false, value: false },
+            biases: Vec::new(),
             rotations: Rotations {
                 cos: angles.iter().map(|a| a.cos()).collect(),
                 sin: angles.iter().map(|a| a.sin()).collect(),
@@ -48,7 +48,7 @@ impl Case {
         let mut values = Vec::new();
         for slot in layout.slots() {
             let len = slot.place.len();
-            let bias = matches!(slot.tensor, Tensor::QueryBias | Tensor::KeyBias | Tensor::ValueBias);
+            let bias = matches!(slot.tensor.shape(&shape.form()), TensorShape::Bias(_));
             if slot.is_matrix() || bias {
                 values.extend(random.normals(len, 0.5));
             } else {
@@ -110,36 +110,37 @@ impl Case {
         kv: &mut Vec<(Vec<f64>, Vec<f64>)>,
     ) -> Vec<f64> {
         let (s, layout) = (&self.shape, Layout::new(&self.shape));
-        let get = |t: Tensor| layout.slot(t).map(|slot| &v[slot.place.clone()]);
-        let need = |t: Tensor| get(t).expect("there");
+        let get = |t: ExitHeadTensor| layout.slot(t).map(|slot| &v[slot.place.clone()]);
+        let need = |t: ExitHeadTensor| get(t).expect("there");
+        let of_layer = |t: LayerTensor| need(t.into());
         let (x, eps) = (exit.to_vec(), f64::from(s.eps));
         let x = match read {
             _ if s.features == 0 => x,
             Read::Features(features) => {
-                let mut all = norm(&x, need(Tensor::ExitNorm), eps);
-                for (feature, weight) in features.iter().zip(need(Tensor::FeatureNorm).chunks(s.dim)) {
+                let mut all = norm(&x, need(ExitHeadTensor::ExitNorm), eps);
+                for (feature, weight) in features.iter().zip(need(ExitHeadTensor::FeatureNorm).chunks(s.dim)) {
                     all.extend(norm(feature, weight, eps));
                 }
-                times(need(Tensor::Fuse), &all)
+                times(need(ExitHeadTensor::Fuse), &all)
             }
             Read::Guess(state) => {
-                let mut both = norm(&x, need(Tensor::ExitNorm), eps);
-                both.extend(norm(state, need(Tensor::GuessNorm), eps));
-                times(need(Tensor::GuessFuse), &both)
+                let mut both = norm(&x, need(ExitHeadTensor::ExitNorm), eps);
+                both.extend(norm(state, need(ExitHeadTensor::GuessNorm), eps));
+                times(need(ExitHeadTensor::GuessFuse), &both)
             }
         };
-        let input = norm(&x, need(Tensor::AttentionNorm), eps);
-        let project = |t: Tensor, bias: Tensor| {
-            let y = times(need(t), &input);
-            get(bias).map_or(y.clone(), |b| plus(&y, b))
+        let input = norm(&x, of_layer(LayerTensor::AttentionNorm), eps);
+        let project = |t: LayerTensor, bias: LayerTensor| {
+            let y = times(of_layer(t), &input);
+            get(bias.into()).map_or(y.clone(), |b| plus(&y, b))
         };
-        let heads = |y: Vec<f64>, t: Tensor| -> Vec<f64> {
-            let normed = |head: &[f64]| if s.qk_norm { norm(head, need(t), eps) } else { head.to_vec() };
+        let heads = |y: Vec<f64>, t: LayerTensor| -> Vec<f64> {
+            let normed = |head: &[f64]| if s.qk_norm { norm(head, of_layer(t), eps) } else { head.to_vec() };
             y.chunks(s.head_dim).flat_map(|head| turn(&normed(head), position, &s.rotations)).collect()
         };
-        let q = heads(project(Tensor::Query, Tensor::QueryBias), Tensor::QueryNorm);
-        let k = heads(project(Tensor::Key, Tensor::KeyBias), Tensor::KeyNorm);
-        kv.push((k, project(Tensor::Value, Tensor::ValueBias)));
+        let q = heads(project(LayerTensor::Query, LayerTensor::QueryBias), LayerTensor::QueryNorm);
+        let k = heads(project(LayerTensor::Key, LayerTensor::KeyBias), LayerTensor::KeyNorm);
+        kv.push((k, project(LayerTensor::Value, LayerTensor::ValueBias)));
         let mut attended = Vec::new();
         for (h, q) in q.chunks(s.head_dim).enumerate() {
             let at = h / s.group() * s.head_dim;
@@ -151,16 +152,16 @@ impl Case {
             });
             attended.extend(sum);
         }
-        let part = times(need(Tensor::AttentionOutput), &attended);
-        let post = |part: Vec<f64>, t: Tensor| if s.sandwich { norm(&part, need(t), eps) } else { part };
-        let x = plus(&x, &post(part, Tensor::PostAttentionNorm));
+        let part = times(of_layer(LayerTensor::AttentionOutput), &attended);
+        let post = |part: Vec<f64>, t: LayerTensor| if s.sandwich { norm(&part, of_layer(t), eps) } else { part };
+        let x = plus(&x, &post(part, LayerTensor::PostAttentionNorm));
         if s.ffn_dim == 0 {
             return x;
         }
-        let input = norm(&x, need(Tensor::FfnNorm), eps);
-        let (gate, up) = (times(need(Tensor::Gate), &input), times(need(Tensor::Up), &input));
+        let input = norm(&x, of_layer(LayerTensor::FeedForwardNorm), eps);
+        let (gate, up) = (times(of_layer(LayerTensor::Gate), &input), times(of_layer(LayerTensor::Up), &input));
         let wide: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| activation(s.gate, *g) * u).collect();
-        plus(&x, &post(times(need(Tensor::Down), &wide), Tensor::PostFfnNorm))
+        plus(&x, &post(times(of_layer(LayerTensor::Down), &wide), LayerTensor::PostFeedForwardNorm))
     }
 
     /// The divergence and the overlap of a row in a step.
@@ -169,7 +170,7 @@ impl Case {
         let wide = |x: &[f32]| x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
         let head = wide(&self.head);
         let p = softmax(&times(&head, &norm(&row_of(self.rows.last(), row, dim), &wide(&self.output_norm), eps)));
-        let weight = &values[layout.place(Tensor::OutputNorm)];
+        let weight = &values[layout.place(ExitHeadTensor::OutputNorm)];
         let q = softmax(&times(&head, &norm(state, weight, eps)));
         let divergence = p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum();
         (divergence, p.iter().zip(&q).map(|(p, q)| p.min(*q)).sum())

@@ -3,10 +3,12 @@
 //! Step 0 reads the full model's features of the position before; step j reads what step j - 1 left there. What each position sees is
 //! said in `attention.rs`.
 
+use selfspec_model::ExitHeadTensor;
+
 use crate::attention::KeyValue;
 use crate::frozen::Frozen;
 use crate::layer::{self, Kept, Memory, Normed, fit, zeros};
-use crate::layout::{Matrix, Tensor};
+use crate::layout::Matrix;
 use crate::loss::{self, Sums, Weighing, gather, losses};
 use crate::norm::{norm, norm_again, norm_backward};
 use crate::product::{Into, View};
@@ -66,7 +68,7 @@ impl Rollout {
                     }
                     let x = fit(&mut now.x.input, rows.len() * dim);
                     w.forward(Matrix::FuseExit, &self.exits.normed, Into::Set, x, &mut self.memory.products);
-                    self.join(w, Matrix::FuseFeatures, Tensor::FeatureNorm, 0);
+                    self.join(w, Matrix::FuseFeatures, ExitHeadTensor::FeatureNorm, 0);
                 }
                 Some(before) => {
                     gather(&before.out, dim, places_before(&now.spans, &before.spans), raw);
@@ -74,7 +76,7 @@ impl Rollout {
                     let now = &mut self.kept[step];
                     let wanted = now.spans.iter().flat_map(|span| span.rows()).map(|row| within[row]);
                     gather(&self.exits.part, dim, wanted, &mut now.x.input);
-                    self.join(w, Matrix::GuessState, Tensor::GuessNorm, step);
+                    self.join(w, Matrix::GuessState, ExitHeadTensor::GuessNorm, step);
                 }
             }
             layer::forward(w, &mut self.kv[..=step], &mut self.kept[step], &mut self.memory);
@@ -85,7 +87,7 @@ impl Rollout {
     fn read_exits(&mut self, w: &Weights, rows: &Rows) {
         let (dim, e) = (w.shape.dim, &mut self.exits);
         let (inverse, normed) = (fit(&mut e.inverse, rows.len()), fit(&mut e.normed, rows.len() * dim));
-        norm(rows.exit(), dim, w.vector(Tensor::ExitNorm), w.shape.eps, inverse, normed);
+        norm(rows.exit(), dim, w.vector(ExitHeadTensor::ExitNorm), w.shape.eps, inverse, normed);
         if let Some(second) = self.kept.get(1) {
             take(&second.spans, dim, &e.normed, &mut e.later);
             let part = fit(&mut e.part, e.later.len());
@@ -94,7 +96,7 @@ impl Rollout {
     }
 
     /// Adds to a step's input what it reads of the position before.
-    fn join(&mut self, w: &Weights, matrix: Matrix, weight: Tensor, step: usize) {
+    fn join(&mut self, w: &Weights, matrix: Matrix, weight: ExitHeadTensor, step: usize) {
         let (dim, Normed { input, inverse }) = (w.shape.dim, &mut self.read[step]);
         let normed = fit(&mut self.memory.input, input.len());
         norm(input, dim, w.vector(weight), w.shape.eps, fit(inverse, input.len() / dim), normed);
@@ -146,8 +148,8 @@ impl Rollout {
     fn join_backward(&mut self, w: &Weights, rows: &Rows, step: usize, gradient: &mut [f32]) {
         let (dim, m, Normed { input, inverse }) = (w.shape.dim, &mut self.memory, &self.read[step]);
         let (matrix, norm_weight, parts) = match step {
-            0 => (Matrix::FuseFeatures, Tensor::FeatureNorm, w.shape.features),
-            _ => (Matrix::GuessState, Tensor::GuessNorm, 1),
+            0 => (Matrix::FuseFeatures, ExitHeadTensor::FeatureNorm, w.shape.features),
+            _ => (Matrix::GuessState, ExitHeadTensor::GuessNorm, 1),
         };
         let (before, now) = self.kept.split_at_mut(step);
         let (now, weight) = (&now[0], w.vector(norm_weight));
@@ -186,7 +188,7 @@ impl Rollout {
         }
         // The states themselves are the frozen model's.
         let unused = fit(&mut m.before, rows.len() * dim);
-        let (weight, place) = (w.vector(Tensor::ExitNorm), w.layout.place(Tensor::ExitNorm));
+        let (weight, place) = (w.vector(ExitHeadTensor::ExitNorm), w.layout.place(ExitHeadTensor::ExitNorm));
         norm_backward(rows.exit(), dim, weight, &e.inverse, dnormed, unused, &mut gradient[place]);
     }
 }

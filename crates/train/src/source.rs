@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_model::Model;
+use selfspec_model::CpuModel;
 
 use crate::corpus::{Corpus, Text};
 use crate::error::TrainError;
@@ -13,7 +13,7 @@ use crate::wide::sum_of_squares;
 
 /// Loads the rows of texts.
 pub(crate) struct RowSource {
-    model: Arc<Model>,
+    model: Arc<CpuModel>,
     corpus: Arc<Corpus>,
     cache: StateCache,
     taps: Taps,
@@ -24,7 +24,7 @@ impl RowSource {
     /// # Errors
     /// The cache is of another corpus or width, or lacks the states of a layer that the head reads.
     pub(crate) fn new(
-        model: Arc<Model>,
+        model: Arc<CpuModel>,
         corpus: Arc<Corpus>,
         cache: StateCache,
         plan: &HeadPlan,

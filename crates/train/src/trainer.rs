@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use selfspec_model::{ExitHeadCard, Model, TokenId};
+use selfspec_model::{CpuModel, ExitHeadCard, TokenId};
 
 use crate::batches::{Batches, ranges, shards};
 use crate::checkpoint::{Checkpoint, Header, VERSION};
@@ -50,7 +50,7 @@ pub struct Trainer {
     corpus: Arc<Corpus>,
     source: RowSource,
     frozen: Frozen,
-    model: Arc<Model>,
+    model: Arc<CpuModel>,
     weights: Weights,
     values: Vec<f32>,
     gain: f32, // of the fuse's values
@@ -84,7 +84,7 @@ impl Trainer {
     /// # Errors
     /// An option is out of its range, the cache is of something else, a token is unknown, or no text has an answer.
     pub fn new(
-        model: Arc<Model>,
+        model: Arc<CpuModel>,
         corpus: Arc<Corpus>,
         cache: StateCache,
         vocab: Vec<TokenId>,
@@ -425,7 +425,7 @@ mod tests {
     fn trainer(dir: &Path, ffn_dim: usize) -> Trainer {
         let gguf = TinyModel::new(Family::Llama).gguf();
         let checkpoint = Weights::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
-        let model = Arc::new(Model::open(&checkpoint, &Team::new(1)).expect("sound"));
+        let model = Arc::new(CpuModel::open(&checkpoint, &Team::new(1)).expect("sound"));
         let text = Text { domain: "a".to_owned(), prompt_len: 1, tokens: vec![1, 2, 3, 4] };
         let corpus = Arc::new(Corpus { texts: vec![text; 8] });
         let mut options = TrainOptions::new(HeadPlan { exit_layer: 1, features: vec![4], ffn_dim });

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::layout::{Layout, Matrix, Tensor};
+use selfspec_model::ExitHeadTensor;
+
+use crate::layout::{Layout, Matrix};
 use crate::product::{Into, Packed, Scratch, View, multiply};
 use crate::shape::Shape;
 
@@ -67,12 +69,12 @@ impl Weights {
     }
 
     /// The values of a norm or a bias that the head has.
-    pub(crate) fn vector(&self, tensor: Tensor) -> &[f32] {
+    pub(crate) fn vector(&self, tensor: impl std::convert::Into<ExitHeadTensor>) -> &[f32] {
         &self.values[self.layout.place(tensor)]
     }
 
     /// The values of a bias, if the head has it.
-    pub(crate) fn bias(&self, tensor: Tensor) -> Option<(&[f32], Range<usize>)> {
+    pub(crate) fn bias(&self, tensor: impl std::convert::Into<ExitHeadTensor>) -> Option<(&[f32], Range<usize>)> {
         let place = self.layout.slot(tensor)?.place.clone();
         Some((&self.values[place.clone()], place))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selfspec_kernels::{Isa, KvType, Team};
-use selfspec_model::{Backend, CpuBackend, CpuOptions, Enter, LayerPlan, Model, Readout, Row, StepOutput, TokenId};
+use selfspec_model::{Backend, CpuBackend, CpuModel, CpuOptions, Enter, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_train::{
     BackboneEvent, BackboneOptions, BackboneRun, BackboneTrainer, Curriculum, Schedule, Spans, TrainError,
@@ -25,8 +25,8 @@ fn written(dir: &Path, name: &str, tiny: &TinyModel) -> PathBuf {
     path
 }
 
-fn open(path: &Path) -> Model {
-    Model::open(&Checkpoint::open(path).expect("whole"), &Team::new(1)).expect("sound")
+fn open(path: &Path) -> CpuModel {
+    CpuModel::open(&Checkpoint::open(path).expect("whole"), &Team::new(1)).expect("sound")
 }
 
 /// Texts with something to learn: each token but every fifth follows from the one before.
@@ -127,7 +127,7 @@ fn training_lowers_the_loss_of_all_layers_and_of_the_exits() {
 }
 
 /// Logits of the engine's forward pass for every token of a text.
-fn logits(model: Model, tokens: &[TokenId]) -> Vec<f32> {
+fn logits(model: CpuModel, tokens: &[TokenId]) -> Vec<f32> {
     let context = model.config().context;
     let isa = Isa::detect().expect("an instruction set");
     let options = CpuOptions { isa, threads: 1, context, kv_positions: 2 * context, kv_type: KvType::F16 };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuOptions, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Model, Readout, Row, SeqId,
-    StepOutput, StepReadouts, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Readout, Row,
+    SeqId, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Dims, Family, TensorType, TinyModel};
 use selfspec_train::{
@@ -17,16 +17,16 @@ use selfspec_train::{
 };
 use selfspec_weights::Checkpoint;
 
-fn tiny(family: Family) -> Arc<Model> {
+fn tiny(family: Family) -> Arc<CpuModel> {
     let sizes = TinyModel::new(family).dims();
     // Rows of whole blocks, so that heads can be stored in Q8_0.
     let dims = Dims { dim: 64, ffn: 96, heads: 4, kv_heads: 2, head_dim: 16, ..sizes };
     let gguf = TinyModel::new(family).with_dims(dims).ty(TensorType::F32).gguf();
     let checkpoint = Checkpoint::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
-    Arc::new(Model::open(&checkpoint, &Team::new(1)).expect("sound"))
+    Arc::new(CpuModel::open(&checkpoint, &Team::new(1)).expect("sound"))
 }
 
-fn options(model: &Model) -> CpuOptions {
+fn options(model: &CpuModel) -> CpuOptions {
     let context = model.config().context;
     let isa = Isa::detect().expect("an instruction set");
     CpuOptions { isa, threads: 1, context, kv_positions: 2 * context, kv_type: KvType::F16 }
@@ -43,7 +43,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(model: &Arc<Model>) -> Engine {
+    fn new(model: &Arc<CpuModel>) -> Engine {
         Engine { backend: CpuBackend::new(model.clone(), &options(model)).expect("a small cache"), calls: 0 }
     }
 }
@@ -65,7 +65,7 @@ impl StateSource for Engine {
 }
 
 /// `texts` answers of the model itself, of `len` tokens each: greedy, so that a head can learn them.
-fn answers(model: &Arc<Model>, texts: usize, len: usize) -> Corpus {
+fn answers(model: &Arc<CpuModel>, texts: usize, len: usize) -> Corpus {
     let mut backend = CpuBackend::new(model.clone(), &options(model)).expect("a small cache");
     let full = LayerPlan::full(backend.n_layers());
     let text = |i: usize| {
@@ -86,7 +86,7 @@ fn answers(model: &Arc<Model>, texts: usize, len: usize) -> Corpus {
     Corpus { texts: (0..texts).map(text).collect() }
 }
 
-fn cache(dir: &Path, model: &Arc<Model>, corpus: &Corpus, plan: &HeadPlan) -> StateCache {
+fn cache(dir: &Path, model: &Arc<CpuModel>, corpus: &Corpus, plan: &HeadPlan) -> StateCache {
     let (path, c) = (dir.join("states"), model.config());
     let layers = plan.layers(c.n_layers);
     let filled = StateCache::fill(&path, corpus, "f", c.dim, &layers, &mut Engine::new(model), &mut |_, _| true);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use selfspec_kernels::Team;
-use selfspec_model::{DraftHeads, DraftVocab, ExitHead, ExitHeadCard, Model, TokenId};
+use selfspec_model::{CpuModel, DraftHeads, DraftVocab, ExitHead, ExitHeadCard, TokenId};
 
 use crate::error::EngineError;
 use crate::loading::tuning::Tuning;
@@ -55,7 +55,7 @@ impl DraftSetup {
 
     pub(crate) fn read(
         &self,
-        model: &Model,
+        model: &CpuModel,
         name: &str,
         fingerprint: &str,
         team: &Team,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
-use selfspec_model::{CpuBackend, CpuOptions, DraftHeads, DraftVocab, Fault, LayerPlan, Model, Part, TokenId};
+use selfspec_model::{CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, Fault, LayerPlan, Part, TokenId};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
@@ -22,7 +22,7 @@ const DEFAULT_SHARE: usize = 2048;
 
 /// A model in memory with its tokenizer and chat template; never changed. Engines opened over the same one share its weights.
 pub struct Loaded {
-    model: Arc<Model>,
+    model: Arc<CpuModel>,
     heads: DraftHeads,
     text: TextSide,
     info: ModelInfo,
@@ -65,7 +65,7 @@ impl Loaded {
         let threads = EngineOptions { threads, ..EngineOptions::default() }.resolved_threads();
         let team = Team::new(threads);
         let fingerprint = checkpoint.fingerprint();
-        let model = Model::open(&checkpoint, &team)?;
+        let model = CpuModel::open(&checkpoint, &team)?;
         let tuning = if setup.untuned { None } else { Tuning::read(path)? };
         let tuning = tuning.filter(|tuning| {
             let fits = tuning.fingerprint == fingerprint;
@@ -96,7 +96,7 @@ impl Loaded {
         let checkpoint = Checkpoint::open(path)?;
         let info = ModelInfo::of_checkpoint(&checkpoint)?;
         let text = TextSide::read(&checkpoint)?;
-        Model::check(&checkpoint)?;
+        CpuModel::check(&checkpoint)?;
         text.fits(info.vocab, path)
     }
 
@@ -157,7 +157,7 @@ impl Loaded {
     }
 
     /// The weights.
-    pub fn model(&self) -> &Arc<Model> {
+    pub fn model(&self) -> &Arc<CpuModel> {
         &self.model
     }
 

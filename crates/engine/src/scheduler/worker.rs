@@ -309,7 +309,9 @@ impl Worker {
                 Ok(Ok(())) if whole_draft.is_some() => return self.absorb_whole_draft(started.elapsed()),
                 Ok(Ok(())) => {
                     let took = started.elapsed();
-                    self.record(&self.rows.clone(), self.output.layer_rows, took);
+                    let rows = std::mem::take(&mut self.rows);
+                    self.record(&rows, self.output.layer_rows, took);
+                    self.rows = rows;
                     return self.absorb();
                 }
                 Ok(Err(error)) => self.refuse(&error),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use selfspec_engine::Engine;
 use selfspec_model::{
-    Backend, BackendError, DraftHeads, Enter, HiddenState, LayerPlan, Model, Readout, Row, SeqId, StepOutput,
+    Backend, BackendError, CpuModel, DraftHeads, Enter, HiddenState, LayerPlan, Readout, Row, SeqId, StepOutput,
     StepReadouts, TokenId,
 };
 use serde_json::json;
@@ -70,7 +70,7 @@ pub(super) fn check_exit_path(
 }
 
 /// Layer skip at `plan`, with the model's head and with the draft vocabulary where there is one, and the exit head.
-fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<ExitPath> {
+fn exits(model: &CpuModel, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<ExitPath> {
     let n = model.config().n_layers;
     let norm = || model.output_norm().to_vec();
     let mut exits = Vec::new();
@@ -97,7 +97,7 @@ fn exits(model: &Model, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<Exi
 
 fn distances(
     backend: &mut dyn Backend,
-    model: &Arc<Model>,
+    model: &Arc<CpuModel>,
     exits: &[ExitPath],
     texts: &[Vec<TokenId>],
 ) -> Result<Vec<LogitDistance>, BackendError> {
@@ -156,7 +156,7 @@ fn draft(
     Ok(drafted)
 }
 
-fn add(model: &Model, exit: &ExitPath, state: &[f32], logits: &[f32], sums: &mut [f64; 4]) {
+fn add(model: &CpuModel, exit: &ExitPath, state: &[f32], logits: &[f32], sums: &mut [f64; 4]) {
     let wide = |x: &f32| f64::from(*x);
     let mean = state.iter().map(|x| wide(x).powi(2)).sum::<f64>() / state.len() as f64;
     let scale = 1.0 / (mean + f64::from(model.config().norm_eps)).sqrt();

@@ -7,10 +7,10 @@ use selfspec_kernels::Compute;
 use crate::cpu::executor::CpuExecutor;
 use crate::cpu::options::CpuOptions;
 use crate::error::ModelError;
-use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
 use crate::forward::paged::PagedBackend;
-use crate::model::Model;
+use crate::panels::draft_heads::DraftHeads;
+use crate::panels::model::CpuModel;
 
 /// A model run on the CPU.
 pub type CpuBackend = PagedBackend<CpuExecutor>;
@@ -20,7 +20,7 @@ impl CpuBackend {
     ///
     /// # Errors
     /// [`ModelError::Cache`] if a cache of that many positions cannot be had.
-    pub fn new(model: Arc<Model>, options: &CpuOptions) -> Result<Self, ModelError> {
+    pub fn new(model: Arc<CpuModel>, options: &CpuOptions) -> Result<Self, ModelError> {
         CpuBackend::with_heads(model, DraftHeads::default(), options)
     }
 
@@ -28,7 +28,7 @@ impl CpuBackend {
     ///
     /// # Errors
     /// As [`CpuBackend::new`].
-    pub fn with_heads(model: Arc<Model>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
+    pub fn with_heads(model: Arc<CpuModel>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
         Ok(PagedBackend::of(CpuExecutor::new(model, heads, options)?))
     }
 
@@ -41,7 +41,7 @@ impl CpuBackend {
     }
 
     /// The model that is run.
-    pub fn model(&self) -> &Arc<Model> {
+    pub fn model(&self) -> &Arc<CpuModel> {
         &self.executor().model
     }
 

@@ -7,7 +7,6 @@ use selfspec_kernels::{Compute, KvPages, PAGE_POSITIONS};
 use crate::backend::BackendError;
 use crate::cpu::options::CpuOptions;
 use crate::error::ModelError;
-use crate::exit::draft_heads::DraftHeads;
 use crate::fault::Fault;
 use crate::forward::executor::Executor;
 use crate::forward::layers::Pass;
@@ -16,14 +15,15 @@ use crate::forward::states::RowStates;
 use crate::kv::place::PageCopy;
 use crate::kv::shape::DeviceShape;
 use crate::kv::step::ValidatedStep;
-use crate::model::Model;
 use crate::output::{StepOutput, StepReadouts};
+use crate::panels::draft_heads::DraftHeads;
+use crate::panels::model::CpuModel;
 use crate::profile::Profiler;
 use crate::rope::Rope;
 
 /// Runs validated steps on the CPU.
 pub struct CpuExecutor {
-    pub(super) model: Arc<Model>,
+    pub(super) model: Arc<CpuModel>,
     heads: DraftHeads,
     pub(super) compute: Compute,
     context: usize,
@@ -42,7 +42,7 @@ impl CpuExecutor {
     ///
     /// # Errors
     /// [`ModelError::Cache`] if a cache of that many positions cannot be had.
-    pub fn new(model: Arc<Model>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
+    pub fn new(model: Arc<CpuModel>, heads: DraftHeads, options: &CpuOptions) -> Result<Self, ModelError> {
         let c = model.config();
         let pages = options.kv_positions.div_ceil(PAGE_POSITIONS).max(1);
         let Ok(page_numbers) = u32::try_from(pages) else {
@@ -57,8 +57,8 @@ impl CpuExecutor {
             pages: page_numbers,
             kv,
             states: RowStates::default(),
-            rope: model.rope.clone(),
-            local_rope: model.local_rope.clone(),
+            rope: model.spec().rope().clone(),
+            local_rope: model.spec().local_rope().cloned(),
             scratch: Scratch::default(),
             profiler: Profiler::default(),
             without_exit_norm: false,

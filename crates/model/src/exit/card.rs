@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::head::ExitHeadError;
+use crate::exit::error::ExitHeadError;
 
 /// What an exit head is for, and how it was made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
-//! Exit heads: their files, and the vocabulary that they draft from.
+//! Exit heads as files: their cards, their tensors, and their faults.
 
 pub(crate) mod card;
-pub(crate) mod draft_heads;
-pub(crate) mod head;
-pub(crate) mod vocab;
+pub(crate) mod error;
+pub(crate) mod file;
+pub(crate) mod tensors;

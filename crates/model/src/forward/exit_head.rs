@@ -8,18 +8,18 @@
 
 use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
 
-use crate::exit::head::{ExitHead, Fuse};
 use crate::forward::layers::Pass;
 use crate::forward::scratch::grow;
 use crate::kv::place::{AuxiliaryWork, FeatureSource};
 use crate::kv::step::ValidatedStep;
+use crate::panels::exit_head::ExitHead;
 use crate::profile::Part;
 
 impl Pass<'_> {
     /// Restores the taps of rows that enter from a kept state, as far as the drafting row had come.
     pub(super) fn enter_taps(&mut self, step: &ValidatedStep<'_>) {
         let Some(head) = &self.heads.exit else { return };
-        let width = head.taps().count() * self.model.config.dim;
+        let width = head.taps().count() * self.model.config().dim;
         let taps = &mut self.scratch.taps;
         grow(taps, step.rows().len() * width);
         for (i, taps) in taps.chunks_exact_mut(width).take(step.rows().len()).enumerate() {
@@ -32,7 +32,7 @@ impl Pass<'_> {
     /// Records the taps that are reached after `layers` layers.
     pub(super) fn reach_taps(&mut self, step: &ValidatedStep<'_>, layers: usize) {
         let Some(head) = &self.heads.exit else { return };
-        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
         for (tap, _) in head.taps().enumerate().filter(|(_, l)| *l == layers) {
             for i in (0..step.rows().len()).filter(|i| step.first_layer(*i) <= layers) {
                 s.taps[(i * n + tap) * dim..][..dim].copy_from_slice(&s.hidden[i * dim..][..dim]);
@@ -58,7 +58,7 @@ impl Pass<'_> {
             self.set_positions(step);
             self.head_input(&head, step);
             std::mem::swap(&mut self.scratch.hidden, &mut self.scratch.head_hidden);
-            let l = self.model.config.n_layers;
+            let l = self.model.config().n_layers;
             match drafts {
                 false => self.query_key_value(&head.layer, l, step, false),
                 true => self.layer(&head.layer, l, step),
@@ -72,7 +72,7 @@ impl Pass<'_> {
 
     /// Fills the head's residual stream of the active rows.
     fn head_input(&mut self, head: &ExitHead, step: &ValidatedStep<'_>) {
-        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &mut *self.scratch);
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
         grow(&mut s.head_hidden, step.rows().len() * dim);
         let Some(fuse) = &head.fuse else {
             for i in &s.active {
@@ -92,7 +92,7 @@ impl Pass<'_> {
             for (i, fused) in chosen.iter().zip(s.fused.chunks_exact_mut(width)) {
                 let (exit, features) = fused.split_at_mut(dim);
                 exit.copy_from_slice(&s.taps[i * n * dim..][..dim]);
-                rms_norm(exit, &fuse.exit_norm, self.model.config.norm_eps);
+                rms_norm(exit, &fuse.exit_norm, self.model.config().norm_eps);
                 let found = match source(step, *i) {
                     FeatureSource::Missing => {
                         features.fill(0.0);
@@ -105,7 +105,7 @@ impl Pass<'_> {
                 features.copy_from_slice(found);
                 for (j, feature) in features.chunks_exact_mut(dim).enumerate() {
                     let norm = if drafted { &fuse.guess_norm } else { &fuse.features[j].1 };
-                    rms_norm(feature, norm, self.model.config.norm_eps);
+                    rms_norm(feature, norm, self.model.config().norm_eps);
                 }
             }
             let m = chosen.len();
@@ -121,7 +121,7 @@ impl Pass<'_> {
 
     /// Keeps the features that the next positions read.
     fn keep_features(&mut self, head: &ExitHead, step: &ValidatedStep<'_>) {
-        let (dim, n, s) = (self.model.config.dim, head.taps().count(), &*self.scratch);
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &*self.scratch);
         for i in &s.active {
             match step.auxiliary(*i) {
                 Some(AuxiliaryWork::KeepUp { keep, .. }) => {
@@ -145,11 +145,4 @@ fn source(step: &ValidatedStep<'_>, i: usize) -> FeatureSource {
 
 fn reads_draft(step: &ValidatedStep<'_>, i: usize) -> bool {
     matches!(source(step, i), FeatureSource::Drafted(_))
-}
-
-impl Fuse {
-    /// Bytes of its weights.
-    pub(crate) fn bytes(&self) -> usize {
-        self.weight.size_bytes() + self.guess_weight.size_bytes()
-    }
 }

@@ -2,18 +2,20 @@
 
 use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
 
-use crate::exit::draft_heads::DraftHeads;
+use crate::arch::tensor::LayerTensor as T;
 use crate::fault::Fault;
 use crate::forward::scratch::{Scratch, grow, recycled};
 use crate::forward::states::RowStates;
 use crate::kv::step::ValidatedStep;
-use crate::model::{FeedForward, Layer, Model};
+use crate::panels::draft_heads::DraftHeads;
+use crate::panels::layer::Layer;
+use crate::panels::model::CpuModel;
 use crate::profile::{Part, Profiler};
 use crate::rope::Rope;
 
 /// What a pass runs on, borrowed from the backend for one step.
 pub(crate) struct Pass<'a> {
-    pub(crate) model: &'a Model,
+    pub(crate) model: &'a CpuModel,
     pub(crate) heads: &'a DraftHeads,
     pub(crate) compute: &'a Compute,
     pub(crate) kv: &'a mut KvPages,
@@ -44,59 +46,61 @@ impl Pass<'_> {
     pub(crate) fn layer(&mut self, weights: &Layer, l: usize, step: &ValidatedStep<'_>) {
         self.query_key_value(weights, l, step, true);
         self.attend(weights, l, step);
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let (eps, m) = (c.norm_eps, s.active.len());
 
         // Attention's output, added to the residual stream.
         let q_dim = c.heads * c.head_dim;
-        let output = &weights.attention_output;
+        let output = weights.matrix(T::AttentionOutput);
         self.compute.load(&s.attended[..m * q_dim], q_dim, Inputs::of(&[output]), &mut s.input);
         grow(&mut s.out, m * c.dim);
         self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
-        let post_norm = weights.post_attention_norm.as_deref().map(|w| (w, eps));
+        let post_norm = weights.vector(T::PostAttentionNorm).map(|w| (w, eps));
         self.profiler.lap(Part::AttentionOutput);
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
         self.profiler.lap(Part::Add);
-        if let Some(ffn) = &weights.ffn {
-            self.feed_forward(ffn);
+        if weights.has_feed_forward() {
+            self.feed_forward(weights);
         }
     }
 
     /// The gated feed-forward part of a layer, over the rows in `scratch.active`.
-    fn feed_forward(&mut self, weights: &FeedForward) {
-        let c = &self.model.config;
+    fn feed_forward(&mut self, weights: &Layer) {
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let (eps, m) = (c.norm_eps, s.active.len());
-        let inputs = Inputs::of(&[&weights.gate, &weights.up]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.norm, eps, inputs, &mut s.input);
+        let [gate, up, down] = [T::Gate, T::Up, T::Down].map(|tensor| weights.matrix(tensor));
+        let inputs = Inputs::of(&[gate, up]);
+        self.compute.norm(&s.hidden, c.dim, &s.active, weights.norm(T::FeedForwardNorm), eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
-        let inputs = Inputs::of(&[&weights.down]);
-        self.compute.gated(c.gate, &s.input, &weights.gate, &weights.up, inputs, &mut s.gated);
+        let inputs = Inputs::of(&[down]);
+        self.compute.gated(c.gate, &s.input, gate, up, inputs, &mut s.gated);
         self.profiler.lap(Part::Gate);
-        self.compute.matmul(&s.gated, &mut [MatmulJob { w: &weights.down, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.gated, &mut [MatmulJob { w: down, out: &mut s.out[..m * c.dim] }]);
         self.profiler.lap(Part::Down);
-        let post_norm = weights.post_norm.as_deref().map(|w| (w, eps));
+        let post_norm = weights.vector(T::PostFeedForwardNorm).map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
         self.profiler.lap(Part::Add);
     }
 
     /// Projects the active rows to q (where it is wanted), k and v, rotates q and k, and writes k and v into layer `l` of the cache.
     pub(crate) fn query_key_value(&mut self, weights: &Layer, l: usize, step: &ValidatedStep<'_>, with_query: bool) {
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let m = s.active.len();
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let inputs = Inputs::of(&[&weights.query, &weights.key, &weights.value]);
-        self.compute.norm(&s.hidden, c.dim, &s.active, &weights.attention_norm, c.norm_eps, inputs, &mut s.input);
+        let [query, key, value] = [T::Query, T::Key, T::Value].map(|tensor| weights.matrix(tensor));
+        let (norm, inputs) = (weights.norm(T::AttentionNorm), Inputs::of(&[query, key, value]));
+        self.compute.norm(&s.hidden, c.dim, &s.active, norm, c.norm_eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
         grow(&mut s.value, m * kv_dim);
         let mut jobs = [
-            MatmulJob { w: &weights.key, out: &mut s.key[..m * kv_dim] },
-            MatmulJob { w: &weights.value, out: &mut s.value[..m * kv_dim] },
-            MatmulJob { w: &weights.query, out: &mut s.query[..m * q_dim] },
+            MatmulJob { w: key, out: &mut s.key[..m * kv_dim] },
+            MatmulJob { w: value, out: &mut s.value[..m * kv_dim] },
+            MatmulJob { w: query, out: &mut s.query[..m * q_dim] },
         ];
         self.compute.matmul(&s.input, &mut jobs[..if with_query { 3 } else { 2 }]);
         self.profiler.lap(Part::QueryKeyValue);
@@ -104,15 +108,15 @@ impl Pass<'_> {
             Some(local) if weights.window.is_some() => local.rows(),
             _ => self.rope.rows(),
         };
-        let heads = |x: &mut [f32], heads, bias: &Option<Vec<f32>>, norm: &Option<Vec<f32>>| {
-            let norm = norm.as_deref().map(|w| (w, c.norm_eps));
-            self.compute.heads(x, heads, c.head_dim, bias.as_deref(), norm, &rope);
+        let heads = |x: &mut [f32], heads, bias: T, norm: T| {
+            let norm = weights.vector(norm).map(|w| (w, c.norm_eps));
+            self.compute.heads(x, heads, c.head_dim, weights.vector(bias), norm, &rope);
         };
         if with_query {
-            heads(&mut s.query[..m * q_dim], c.heads, &weights.query_bias, &weights.query_norm);
+            heads(&mut s.query[..m * q_dim], c.heads, T::QueryBias, T::QueryNorm);
         }
-        heads(&mut s.key[..m * kv_dim], c.kv_heads, &weights.key_bias, &weights.key_norm);
-        if let Some(bias) = &weights.value_bias {
+        heads(&mut s.key[..m * kv_dim], c.kv_heads, T::KeyBias, T::KeyNorm);
+        if let Some(bias) = weights.vector(T::ValueBias) {
             for value in s.value[..m * kv_dim].chunks_exact_mut(kv_dim) {
                 value.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
             }
@@ -128,7 +132,7 @@ impl Pass<'_> {
 
     /// Attention of the active rows over the cache, their own positions included.
     fn attend(&mut self, weights: &Layer, l: usize, step: &ValidatedStep<'_>) {
-        let c = &self.model.config;
+        let c = self.model.config();
         let s = &mut *self.scratch;
         let q_len = s.active.len() * c.heads * c.head_dim;
         grow(&mut s.attended, q_len);

@@ -14,7 +14,7 @@ use crate::row::Readout;
 impl Pass<'_> {
     /// Runs the rows of a step through the layers, the exit head and the heads.
     pub(crate) fn run(&mut self, step: &ValidatedStep<'_>, readouts: &StepReadouts<'_>, out: &mut StepOutput) {
-        let (n_layers, dim) = (self.model.config.n_layers, self.model.config.dim);
+        let (n_layers, dim) = (self.model.config().n_layers, self.model.config().dim);
         let len = step.rows().len() * dim;
         let mut layer_rows = 0;
         self.profiler.begin();
@@ -34,7 +34,7 @@ impl Pass<'_> {
             }
             layer_rows += scratch.active.len() as u64;
             self.set_positions(step);
-            self.layer(&self.model.layers[l], l, step);
+            self.layer(self.model.layer(l), l, step);
         }
         self.reach_taps(step, n_layers);
         self.keep(step, n_layers);
@@ -55,14 +55,14 @@ impl Pass<'_> {
 
     /// Fills the residual stream: embeddings, or hidden states kept by earlier rows.
     fn enter(&mut self, step: &ValidatedStep<'_>) {
-        let config = &self.model.config;
+        let config = self.model.config();
         let hidden = &mut self.scratch.hidden;
         grow(hidden, step.rows().len() * config.dim);
         for (i, (row, hidden)) in step.rows().iter().zip(hidden.chunks_exact_mut(config.dim)).enumerate() {
             match step.enter_slot(i) {
                 Some(slot) => hidden.copy_from_slice(self.states.hidden.at(slot, config.dim)),
                 None => {
-                    self.model.embedding.row(row.token as usize, hidden);
+                    self.model.embedding().row(row.token as usize, hidden);
                     if config.embedding_scale != 1.0 {
                         hidden.iter_mut().for_each(|h| *h *= config.embedding_scale);
                     }
@@ -73,7 +73,7 @@ impl Pass<'_> {
 
     /// Keeps the hidden states of the rows whose exact prefix ends before layer `l`.
     fn keep(&mut self, step: &ValidatedStep<'_>, l: usize) {
-        let dim = self.model.config.dim;
+        let dim = self.model.config().dim;
         let s = &*self.scratch;
         for (i, row) in step.rows().iter().enumerate() {
             let Some(slot) = step.keep_slot(i).filter(|_| row.plan.exact_prefix() == l) else { continue };
@@ -87,7 +87,7 @@ impl Pass<'_> {
 
     /// Leaves the hidden states of all rows after the final norm, where they are asked for.
     fn keep_normed(&mut self, len: usize, out: &mut StepOutput) {
-        let (c, norm) = (&self.model.config, &self.model.output_norm);
+        let (c, norm) = (self.model.config(), self.model.output_norm());
         if !out.wants_state(HiddenState::AfterNorm) {
             return;
         }
@@ -98,13 +98,13 @@ impl Pass<'_> {
 
     /// Norm and head of the rows with a readout, each by its own.
     fn leave(&mut self, step: &ValidatedStep<'_>, out: &mut StepOutput) {
-        let (c, rows) = (&self.model.config, step.rows());
+        let (c, rows) = (self.model.config(), step.rows());
         let s = &mut *self.scratch;
         let weights = |readout: Readout| match readout {
             Readout::Nothing => None,
-            Readout::Head => Some((self.model.head(), &self.model.output_norm)),
-            Readout::DraftVocab => self.heads.vocab.as_deref().map(|v| (&v.head, &self.model.output_norm)),
-            Readout::ExitHead => self.heads.exit.as_deref().map(|e| (&e.vocab.head, &e.output_norm)),
+            Readout::Head => Some((self.model.head(), self.model.output_norm())),
+            Readout::DraftVocab => self.heads.vocab.as_deref().map(|v| (&v.head, self.model.output_norm())),
+            Readout::ExitHead => self.heads.exit.as_deref().map(|e| (&e.vocab.head, e.output_norm())),
         };
         let len = |(i, readout)| weights(readout).map(|(head, _)| (i, readout, head.n()));
         let lens = rows.iter().map(|row| row.readout).enumerate().filter_map(len);

@@ -6,28 +6,28 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, BackendError, CpuBackend, CpuOptions, Enter, LayerPlan, Model, ModelError, Readout, Row, SeqId,
+    Backend, BackendError, CpuBackend, CpuModel, CpuOptions, Enter, LayerPlan, ModelError, Readout, Row, SeqId,
 };
 use selfspec_model::{StepOutput, TokenId};
 use selfspec_testkit::GgufBuilder;
 use selfspec_weights::Checkpoint;
 
-pub(crate) fn open(path: &Path) -> Result<Arc<Model>, ModelError> {
-    Ok(Arc::new(Model::open(&Checkpoint::open(path)?, &Team::new(1))?))
+pub(crate) fn open(path: &Path) -> Result<Arc<CpuModel>, ModelError> {
+    Ok(Arc::new(CpuModel::open(&Checkpoint::open(path)?, &Team::new(1))?))
 }
 
-pub(crate) fn open_gguf(builder: &GgufBuilder) -> Result<Arc<Model>, ModelError> {
+pub(crate) fn open_gguf(builder: &GgufBuilder) -> Result<Arc<CpuModel>, ModelError> {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("model.gguf");
     builder.write(&path);
     open(&path)
 }
 
-pub(crate) fn backend(model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
+pub(crate) fn backend(model: &Arc<CpuModel>, isa: Isa, threads: usize) -> CpuBackend {
     backend_of(KvType::F16, model, isa, threads)
 }
 
-pub(crate) fn backend_of(kv_type: KvType, model: &Arc<Model>, isa: Isa, threads: usize) -> CpuBackend {
+pub(crate) fn backend_of(kv_type: KvType, model: &Arc<CpuModel>, isa: Isa, threads: usize) -> CpuBackend {
     let context = model.config().context;
     let options = CpuOptions { isa, threads, context, kv_positions: 4 * context, kv_type };
     CpuBackend::new(model.clone(), &options).expect("a small cache")

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use selfspec_kernels::write_q8_0;
-use selfspec_model::{ArchConfig, Names};
+use selfspec_model::{ArchConfig, ModelTensor, TensorNames};
 use selfspec_weights::{Checkpoint, GgufWriter, Metadata, Source, TensorInfo, TensorType, write_safetensors};
 
 use super::tensors::{Place, Tensors};
@@ -45,21 +45,21 @@ pub(crate) fn write(
     for place in &tensors.places {
         check(place, &values[place.place.clone()])?;
     }
-    let place = |name: &str| tensors.places.iter().find(|place| place.name == name);
+    // A fused tensor has one place for each of its parts, in the order of their rows.
+    let places = |name: &str| -> Vec<&Place> { tensors.places.iter().filter(|place| place.name == name).collect() };
     let unused = unused_head(tensors, source)?;
     let infos: Vec<TensorInfo> = source
         .tensors()
         .filter(|info| Some(&info.name) != unused.as_ref())
-        .map(|info| TensorInfo { ty: place(&info.name).map_or(info.ty, |place| place.ty), ..info.clone() })
+        .map(|info| TensorInfo { ty: places(&info.name).first().map_or(info.ty, |place| place.ty), ..info.clone() })
         .collect();
     let mut data = |info: &TensorInfo, bytes: &mut Vec<u8>| -> io::Result<()> {
-        match place(&info.name) {
-            Some(place) => encode(place.ty, &values[place.place.clone()], bytes),
-            None => {
-                let tensor = source.need_tensor(&info.name).map_err(|e| io::Error::other(e.to_string()))?;
-                bytes.extend_from_slice(tensor.bytes);
-            }
+        let places = places(&info.name);
+        if places.is_empty() {
+            let tensor = source.need_tensor(&info.name).map_err(|e| io::Error::other(e.to_string()))?;
+            bytes.extend_from_slice(tensor.bytes);
         }
+        places.iter().for_each(|place| encode(place.ty, &values[place.place.clone()], bytes));
         Ok(())
     };
     match source.source() {
@@ -90,7 +90,7 @@ pub(crate) fn write(
 /// A head in the files of a model whose head is the embedding: nobody reads it, and it would not fit any more.
 fn unused_head(tensors: &Tensors, source: &Checkpoint) -> Result<Option<String>, TrainError> {
     let config = ArchConfig::read(source).map_err(|e| TrainError::bad(source.path(), e))?;
-    let head = Names::of(source, &config).head();
+    let head = TensorNames::of(source, &config).place(&config.layer_form(), ModelTensor::Head).name;
     Ok((tensors.head == tensors.embedding).then_some(head))
 }
 

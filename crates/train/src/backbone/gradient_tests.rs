@@ -1,16 +1,17 @@
 //! Losses and gradient of a whole model, with layers left out and exits, against the plain computation in f64.
 
 use selfspec_kernels::RopeStyle;
+use selfspec_model::LayerTensor;
 
 use super::course::Term;
 use super::pass::{Batch, Pass};
 use super::reference::{LAYERS, Whole};
 use super::weights::Packs;
-use crate::shape::{Bias, Shape};
+use crate::shape::Shape;
 
 fn cases() -> Vec<(&'static str, Whole)> {
     type Change = fn(&mut Shape);
-    let all = |s: &mut Shape| s.bias = Bias { query: true, key: true, value: true };
+    let all = |s: &mut Shape| s.biases = vec![LayerTensor::QueryBias, LayerTensor::KeyBias, LayerTensor::ValueBias];
     let changes: [(&str, bool, Change); 5] = [
         ("llama, tied", true, |s| s.rotations.style = RopeStyle::Interleaved),
         ("llama", false, |_| {}),

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use selfspec_model::{Architecture, DenseLayer, LayerTensor, Model, Names};
+use selfspec_model::{CpuModel, ExitHeadTensor, LayerTensor, ModelTensor, TensorNames};
 use selfspec_weights::{Checkpoint, TensorType};
 
 use crate::error::TrainError;
-use crate::layout::{Layout, Tensor};
-use crate::shape::{Bias, Shape};
+use crate::layout::Layout;
+use crate::shape::{Shape, biases};
 
 /// A tensor, its place, and what it is in the model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,24 +39,24 @@ impl Tensors {
     ///
     /// # Errors
     /// [`TrainError::Family`] for a family whose forward pass is not computed here.
-    pub(crate) fn new(model: &Model, checkpoint: &Checkpoint, positions: usize) -> Result<Tensors, TrainError> {
+    pub(crate) fn new(model: &CpuModel, checkpoint: &Checkpoint, positions: usize) -> Result<Tensors, TrainError> {
         let c = model.config();
         let refuse = |why| Err(TrainError::Family { family: c.architecture.name(), why });
-        if c.architecture == Architecture::Gemma3 {
+        if c.local.is_some() || c.norm_offset != 0.0 {
             return refuse("local attention and norms that are stored less one");
         }
         let (dim, vocab, first) = (c.dim, model.vocab(), model.dense_layer(0));
-        let bias = |l: &DenseLayer| (l.query_bias.is_some(), l.key_bias.is_some(), l.value_bias.is_some());
-        if (1..c.n_layers).any(|l| bias(&model.dense_layer(l)) != bias(&first)) {
+        if (1..c.n_layers).any(|l| biases(&model.dense_layer(l)) != biases(&first)) {
             return refuse("layers of which only some have biases");
         }
-        let (query, key, value) = bias(&first);
-        let shape = Shape::new(model, Bias { query, key, value }, 0, c.ffn_dim, positions);
+        let shape = Shape::new(model, biases(&first), 0, c.ffn_dim, positions);
         let layer = Layout::of_layer(&shape);
-        let names = Names::of(checkpoint, c);
+        let names = TensorNames::of(checkpoint, c);
+        let form = c.layer_form();
         let mut places = Vec::new();
         let mut at = 0;
-        let mut push = |name: String, matrix: bool, len: usize| {
+        let mut push = |tensor: ModelTensor, matrix: bool, len: usize| {
+            let name = names.place(&form, tensor).name;
             let place = at..at + len;
             at = place.end;
             let stored = checkpoint.need_tensor(&name).map_err(|e| TrainError::bad(checkpoint.path(), e))?.info.ty;
@@ -67,25 +67,25 @@ impl Tensors {
             places.push(Place { name, matrix, place: place.clone(), ty });
             Ok::<_, TrainError>(place)
         };
-        let embedding = push(names.embedding(), true, vocab * dim)?;
+        let embedding = push(ModelTensor::Embedding, true, vocab * dim)?;
         let mut layers = Vec::new();
         for l in 0..c.n_layers {
             let mut from = None;
             let mut end = 0;
             for slot in layer.slots() {
-                let place = push(names.layer(l, stored(slot.tensor)), slot.is_matrix(), slot.place.len())?;
+                let place = push(ModelTensor::Layer(l, of_layer(slot.tensor)), slot.is_matrix(), slot.place.len())?;
                 from.get_or_insert(place.start);
                 end = place.end;
             }
             layers.push(from.unwrap_or(end)..end);
         }
-        let output_norm = push(names.output_norm(), false, dim)?;
-        let head = if model.tied() { embedding.clone() } else { push(names.head(), true, vocab * dim)? };
+        let output_norm = push(ModelTensor::OutputNorm, false, dim)?;
+        let head = if model.tied() { embedding.clone() } else { push(ModelTensor::Head, true, vocab * dim)? };
         Ok(Tensors { shape, vocab, layer, layers, output_norm, embedding, head, places, len: at })
     }
 
     /// The model's own values.
-    pub(crate) fn initial(&self, model: &Model) -> Vec<f32> {
+    pub(crate) fn initial(&self, model: &CpuModel) -> Vec<f32> {
         let (mut values, dim) = (vec![0.0; self.len], self.shape.dim);
         for (token, row) in values[self.embedding.clone()].chunks_exact_mut(dim).enumerate() {
             model.embedding_row(token as u32, row);
@@ -94,7 +94,8 @@ impl Tensors {
             let layer = model.dense_layer(l);
             let to = &mut values[place.clone()];
             for slot in self.layer.slots() {
-                to[slot.place.clone()].copy_from_slice(of(&layer, slot.tensor));
+                to[slot.place.clone()]
+                    .copy_from_slice(layer.get(of_layer(slot.tensor)).expect("the shape has what every layer has"));
             }
         }
         values[self.output_norm.clone()].copy_from_slice(model.output_norm());
@@ -107,56 +108,10 @@ impl Tensors {
     }
 }
 
-/// What the model's files call a tensor of a layer.
-fn stored(tensor: Tensor) -> LayerTensor {
-    use LayerTensor as L;
+/// The tensor of a layer's layout.
+fn of_layer(tensor: ExitHeadTensor) -> LayerTensor {
     match tensor {
-        Tensor::AttentionNorm => L::AttentionNorm,
-        Tensor::Query => L::Query,
-        Tensor::Key => L::Key,
-        Tensor::Value => L::Value,
-        Tensor::AttentionOutput => L::AttentionOutput,
-        Tensor::QueryBias => L::QueryBias,
-        Tensor::KeyBias => L::KeyBias,
-        Tensor::ValueBias => L::ValueBias,
-        Tensor::QueryNorm => L::QueryNorm,
-        Tensor::KeyNorm => L::KeyNorm,
-        Tensor::PostAttentionNorm => L::PostAttentionNorm,
-        Tensor::FfnNorm => L::FeedForwardNorm,
-        Tensor::Gate => L::Gate,
-        Tensor::Up => L::Up,
-        Tensor::Down => L::Down,
-        Tensor::PostFfnNorm => L::PostFeedForwardNorm,
-        Tensor::Fuse
-        | Tensor::ExitNorm
-        | Tensor::FeatureNorm
-        | Tensor::GuessFuse
-        | Tensor::GuessNorm
-        | Tensor::OutputNorm => unreachable!("a layer's layout has no {tensor:?}"),
-    }
-}
-
-/// The values of a tensor of a layer that has it.
-fn of(layer: &DenseLayer, tensor: Tensor) -> &[f32] {
-    fn vector(from: &Option<Vec<f32>>) -> &[f32] {
-        from.as_deref().expect("the shape has what every layer has")
-    }
-    match stored(tensor) {
-        LayerTensor::AttentionNorm => &layer.attention_norm,
-        LayerTensor::Query => &layer.query,
-        LayerTensor::Key => &layer.key,
-        LayerTensor::Value => &layer.value,
-        LayerTensor::AttentionOutput => &layer.attention_output,
-        LayerTensor::QueryBias => vector(&layer.query_bias),
-        LayerTensor::KeyBias => vector(&layer.key_bias),
-        LayerTensor::ValueBias => vector(&layer.value_bias),
-        LayerTensor::QueryNorm => vector(&layer.query_norm),
-        LayerTensor::KeyNorm => vector(&layer.key_norm),
-        LayerTensor::PostAttentionNorm => vector(&layer.post_attention_norm),
-        LayerTensor::FeedForwardNorm => &layer.ffn_norm,
-        LayerTensor::Gate => &layer.gate,
-        LayerTensor::Up => &layer.up,
-        LayerTensor::Down => &layer.down,
-        LayerTensor::PostFeedForwardNorm => vector(&layer.post_ffn_norm),
+        ExitHeadTensor::Layer(tensor) => tensor,
+        other => unreachable!("a layer's layout has no {other:?}"),
     }
 }

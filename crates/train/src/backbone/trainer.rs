@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use selfspec_model::Model;
+use selfspec_model::CpuModel;
 use selfspec_weights::Checkpoint as Weights;
 
 use super::course::Term;
@@ -67,7 +67,7 @@ impl BackboneTrainer {
     /// # Errors
     /// An option is out of its range, the family cannot be trained, a token is unknown, or the files cannot be read.
     pub fn new(
-        model: &Model,
+        model: &CpuModel,
         path: &Path,
         spans: Spans,
         options: BackboneOptions,

@@ -1,0 +1,43 @@
+//! Packs stored matrices into panels.
+
+use selfspec_kernels::{Format, PanelMatrix, Team};
+use selfspec_weights::TensorType;
+
+use crate::load::sink::{SinkError, StoredMatrix};
+
+/// Packs matrices with a worker team.
+#[derive(Clone, Copy)]
+pub(crate) struct Packer<'a> {
+    pub(crate) team: &'a Team,
+    /// Otherwise only the first row of each matrix is packed, for a check.
+    pub(crate) whole: bool,
+}
+
+impl Packer<'_> {
+    pub(crate) fn pack(&self, matrix: &StoredMatrix<'_>) -> Result<PanelMatrix, SinkError> {
+        let StoredMatrix { rows, cols, ty, bytes } = *matrix;
+        let (rows, bytes) = match self.whole {
+            true => (rows, bytes),
+            false => (rows.min(1), &bytes[..bytes.len() / rows.max(1)]),
+        };
+        Ok(PanelMatrix::pack(self.team, format(ty), rows, cols, bytes)?)
+    }
+}
+
+fn format(ty: TensorType) -> Format {
+    match ty {
+        TensorType::F32 => Format::F32,
+        TensorType::F16 => Format::F16,
+        TensorType::Bf16 => Format::Bf16,
+        TensorType::Q4_0 => Format::Q4_0,
+        TensorType::Q4_1 => Format::Q4_1,
+        TensorType::Q5_0 => Format::Q5_0,
+        TensorType::Q5_1 => Format::Q5_1,
+        TensorType::Q8_0 => Format::Q8_0,
+        TensorType::Q2K => Format::Q2K,
+        TensorType::Q3K => Format::Q3K,
+        TensorType::Q4K => Format::Q4K,
+        TensorType::Q5K => Format::Q5K,
+        TensorType::Q6K => Format::Q6K,
+    }
+}
