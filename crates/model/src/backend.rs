@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::choice::NoChoice;
 use crate::draft::{ChooseRow, DraftOutput, DraftRequest, DraftStep};
 use crate::output::{StepOutput, StepReadouts};
 use crate::profile::Profiler;
@@ -139,7 +140,7 @@ pub trait Backend: Send {
     /// # Errors
     /// As [`Backend::step_with`]. Rows before the fault have been run.
     fn draft(&mut self, request: &DraftRequest<'_>, out: &mut DraftOutput) -> Result<(), BackendError> {
-        (out.rows, out.layer_rows) = (0, 0);
+        (out.rows, out.layer_rows, out.panic) = (0, 0, None);
         out.drafts.clear();
         let (mut row, mut reached) = (request.first.clone(), request.stop.reached);
         loop {
@@ -148,8 +149,15 @@ pub trait Backend: Send {
             self.step_with(std::slice::from_ref(&row), &readouts, &mut out.step)?;
             out.rows += 1;
             out.layer_rows += out.step.layer_rows;
-            // A row from which nothing can be chosen ends the draft as an unsure one does.
-            let Some(Ok(choice)) = out.step.choice(0) else { return Ok(()) };
+            let choice = match out.step.choice(0) {
+                Some(Ok(choice)) => choice,
+                Some(Err(NoChoice::Panic(message))) => {
+                    out.panic = Some(message.clone());
+                    return Ok(());
+                }
+                // Logits that cannot be sampled from end the draft as an unsure row does.
+                Some(Err(NoChoice::Logits(_))) | None => return Ok(()),
+            };
             let judged = request.stop.judge(out.drafts.len(), choice, &mut reached);
             if judged == DraftStep::Decline {
                 return Ok(());

@@ -90,6 +90,8 @@ pub struct DraftOutput {
     pub rows: usize,
     /// Rows times layers that were computed.
     pub layer_rows: u64,
+    /// The message of a panic in the choice of the last row's token.
+    pub panic: Option<String>,
     pub(crate) step: StepOutput,
 }
 

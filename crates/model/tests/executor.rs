@@ -10,8 +10,7 @@ use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
     Backend, BackendError, ChooseToken, CpuBackend, CpuExecutor, CpuModel, CpuOptions, DeviceShape, DraftHeads,
     DraftOutput, DraftRequest, DraftStopPlace, DraftStopRule, Enter, Executor, ExitHead, HiddenState, LayerPlan,
-    LogitsError, PageCopy, PagedBackend, Readout, Row, StepOutput, StepReadouts, TokenChoice, TokenId,
-    ValidatedStep,
+    LogitsError, PageCopy, PagedBackend, Readout, Row, StepOutput, StepReadouts, TokenChoice, TokenId, ValidatedStep,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{bits, open_gguf, plain, tokens};

@@ -147,7 +147,7 @@ fn masked_tokens_are_impossible_ones() {
     assert!(!mask.contains(VOCAB) && !mask.contains(10_000));
     for sampling in [greedy(), seeded(5), SamplingParams { temperature: 0.9, top_p: 0.8, ..greedy() }] {
         let history = PenaltyHistory::new(&sampling, &[]);
-        let (mut one, mut other) = (Sampler::new(&sampling, 7), Sampler::new(&sampling, 7));
+        let (one, other) = (Sampler::new(&sampling, 7), Sampler::new(&sampling, 7));
         for pos in 0..200 {
             let at = RoundPosition { pos, row: 0 };
             let masked = LogitsRow { mask: Some(&mask), ..LogitsRow::all(&logits) };

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::Engine;
-use selfspec_model::{
-    Backend, BackendError, Enter, HiddenState, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
+use selfspec_engine::{
+    Backend, BackendError, Engine, Enter, HiddenState, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
 };
 
 /// Rows of a step.

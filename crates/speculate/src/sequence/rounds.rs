@@ -231,12 +231,18 @@ impl Sequence {
     ///
     /// # Errors
     /// [`SequenceError::Failed`] if the sequence is over.
+    ///
+    /// # Panics
+    /// If choosing a token panicked, with its message.
     pub fn absorb_whole_draft(&mut self, output: &DraftOutput) -> Result<(), SequenceError> {
         if self.failed {
             return Err(SequenceError::Failed(self.seq));
         }
         if !matches!(std::mem::replace(&mut self.in_step, RowsInStep::None), RowsInStep::Draft) {
             return Ok(());
+        }
+        if let Some(message) = &output.panic {
+            resume_unwind(Box::new(message.clone()));
         }
         let mut proposed = self.take_proposed().into_iter();
         for _ in 0..output.rows {
