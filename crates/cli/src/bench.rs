@@ -23,7 +23,7 @@ pub(crate) fn run(command: &BenchCommand, ui: &Ui) -> anyhow::Result<()> {
 fn run_bench(args: &BenchArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::load(args.prompts.as_deref(), args.limit)?;
     let prompts = if args.prompts.is_none() { prompts::one_of_each(prompts) } else { prompts };
-    let engine = model::engine(&args.model.model, None, &args.compute, ui)?;
+    let engine = model::engine(&args.model.model, &args.compute, ui)?;
     let options = BenchOptions {
         contexts: args.contexts.clone(),
         exits: args.exits.clone(),

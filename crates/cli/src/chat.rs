@@ -11,12 +11,13 @@ use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Editor, Helper};
-use selfspec_engine::{Engine, EngineError, FinishReason, Message, Prompt, Request, Summary};
+use selfspec::{Completion, FinishReason, Message, Model, Prompt};
+use selfspec_engine::{EngineError, Request};
 
 use crate::args::RunArgs;
+use crate::failure::engine_error;
+use crate::generation::{Marks, generate, print_figures};
 use crate::output::{self, Ui};
-use crate::request::message;
-use crate::run::{Marks, generate, tell};
 use crate::stats::{speculation_line, speed_line};
 use crate::{model, request};
 use selfspec_lab::prompts::PromptStyle;
@@ -37,11 +38,11 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     for flag in request::without_effect(&args.sampling) {
         ui.warn(&format!("{flag} has no effect at temperature 0"));
     }
-    let engine = model::engine(&args.model.model, args.context, &args.compute, ui)?;
-    let style = request::style(args, engine.info(), ui)?;
-    let chat = Chat {
-        request: request::template(args, &engine)?,
-        engine,
+    let model = model::open(&args.model.model, args.context, &args.compute, ui)?;
+    let style = request::style(args, model.info(), ui)?;
+    let chat = TerminalChat {
+        request: request::build(args, &model, Prompt::Tokens(Vec::new()))?,
+        model,
         style,
         system: args.system.clone(),
         messages: Vec::new(),
@@ -52,13 +53,13 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     chat.talk()
 }
 
-struct Chat<'a> {
-    engine: Engine,
-    request: Request,
+struct TerminalChat<'a> {
+    model: Model,
+    request: Request, // without its prompt
     style: PromptStyle,
     system: Option<String>,
     messages: Vec<Message>, // user and assistant in turn, without the system message
-    last: Option<Summary>,
+    last: Option<Completion>,
     args: &'a RunArgs,
     ui: &'a Ui,
 }
@@ -70,7 +71,7 @@ enum Next {
     Leave,
 }
 
-impl Chat<'_> {
+impl TerminalChat<'_> {
     fn talk(mut self) -> anyhow::Result<()> {
         let mut editor = editor()?;
         let history = history_file(self.ui);
@@ -127,9 +128,9 @@ impl Chat<'_> {
                 self.messages.clear();
             }
             "/stats" => match &self.last {
-                Some(summary) => {
-                    output::println(&speed_line(summary))?;
-                    output::println(&speculation_line(&self.request.speculation, &summary.stats))?;
+                Some(completion) => {
+                    output::println(&speed_line(completion))?;
+                    output::println(&speculation_line(&self.request.speculation, completion.stats()))?;
                 }
                 None => self.ui.note("no answer yet"),
             },
@@ -146,32 +147,32 @@ impl Chat<'_> {
         request.prompt = match self.style {
             PromptStyle::Plain => Prompt::Text(line.to_owned()),
             PromptStyle::Chat => {
-                self.messages.push(message("user", line));
-                let system = self.system.iter().map(|s| message("system", s));
+                self.messages.push(Message::new("user", line));
+                let system = self.system.iter().map(|s| Message::new("system", s));
                 Prompt::Chat(system.chain(self.messages.iter().cloned()).collect())
             }
         };
-        match generate(&self.engine, request, Some(Marks::new(self.args, self.ui))) {
-            Ok((summary, _)) => {
+        match generate(&self.model, request, Some(Marks::new(self.args, self.ui))) {
+            Ok((completion, _)) => {
                 if self.style == PromptStyle::Chat {
-                    self.messages.push(message("assistant", &summary.text));
+                    self.messages.push(Message::new("assistant", completion.text()));
                 }
                 if self.args.output.stats || self.args.output.trace {
-                    tell(self.args, self.ui, &self.request.speculation, &summary);
-                } else if summary.finish_reason == FinishReason::Length {
+                    print_figures(self.args, self.ui, &self.request.speculation, &completion);
+                } else if completion.finish_reason() == FinishReason::Length {
                     self.ui.note("the answer was cut at its most tokens, -n allows more");
                 }
-                self.last = Some(summary);
+                self.last = Some(completion);
                 Ok(())
             }
-            // What one message did wrong does not end the conversation.
-            Err(error) if error.is::<EngineError>() => {
+            // A message that fails does not end the conversation.
+            Err(error) if engine_error(&error).is_some() => {
                 if self.style == PromptStyle::Chat {
                     self.messages.pop();
                 }
                 self.ui.error(&error.to_string());
                 if matches!(
-                    error.downcast_ref(),
+                    engine_error(&error),
                     Some(EngineError::PromptTooLong { .. } | EngineError::NeverFits { .. })
                 ) {
                     self.ui.hint("/clear forgets the conversation");

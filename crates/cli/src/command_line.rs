@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -117,12 +118,17 @@ fn command(variable: &impl Fn(&str, &OsStr) -> bool) -> Command {
 
 fn adapt(command: Command, variable: &impl Fn(&str, &OsStr) -> bool) -> Command {
     let command = command.mut_args(|mut arg| {
+        if arg.get_env().is_none() && !arg.is_positional() {
+            let name = variable_of(arg.get_id().as_str());
+            arg = arg.env(name).hide_env(true);
+        }
         if arg.get_env().is_some_and(|name| !variable(arg.get_id().as_str(), name)) {
             arg = arg.env(clap::builder::Resettable::Reset);
         }
         if matches!(arg.get_action(), ArgAction::SetTrue) {
             let id = arg.get_id().clone();
-            arg = arg.overrides_with(id); // said twice is said
+            // A switch can be given twice.
+            arg = arg.value_parser(BoolishValueParser::new()).overrides_with(id);
         }
         if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_positional() {
             arg = arg.allow_negative_numbers(true); // so that a number out of range is told its range, and is no unknown flag
@@ -130,6 +136,11 @@ fn adapt(command: Command, variable: &impl Fn(&str, &OsStr) -> bool) -> Command 
         arg
     });
     command.mut_subcommands(|sub| adapt(sub, variable))
+}
+
+/// The variable of a flag that names none.
+fn variable_of(id: &str) -> String {
+    format!("SELFSPEC_{}", id.to_ascii_uppercase())
 }
 
 /// The error, with a tip where a prompt seems to stand behind the model.
@@ -187,7 +198,7 @@ impl Given {
 impl std::fmt::Display for Given {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.variable {
-            write!(f, "SELFSPEC_{}", self.id.to_ascii_uppercase())?;
+            f.write_str(&variable_of(self.id))?;
         } else {
             write!(f, "--{}", self.id.replace('_', "-"))?;
         }
@@ -256,7 +267,7 @@ mod tests {
     /// The names that messages show are built from ids, and the table is of ids: both must be those of real flags.
     #[test]
     fn contradictions_are_between_flags_that_exist_and_names_follow_from_ids() {
-        let mut command = Cli::command();
+        let mut command = command(&|_, _| true);
         command.build();
         let known: Vec<_> = command.get_subcommands().flat_map(Command::get_arguments).collect();
         let ids = CONTRADICTIONS.iter().flat_map(|(a, b)| [a, b]).chain(SPECULATIVE).chain(OF_LAYERS);

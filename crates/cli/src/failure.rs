@@ -2,6 +2,7 @@
 
 use std::io;
 
+use selfspec::Error;
 use selfspec_engine::EngineError;
 use selfspec_hub::HubError;
 use selfspec_lab::LabError;
@@ -38,7 +39,7 @@ pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> any
 
 /// A prompt that leaves no room, with the flag for a longer context where the model allows one.
 pub(crate) fn too_long(error: anyhow::Error, most: usize) -> anyhow::Error {
-    match error.downcast_ref::<EngineError>() {
+    match engine_error(&error) {
         Some(EngineError::PromptTooLong { context, .. }) if *context < most => {
             hinted(error.to_string(), format!("-c gives a longer context, up to {most}"))
         }
@@ -92,10 +93,19 @@ pub(crate) fn of_flag(flag: &str, error: LabError) -> anyhow::Error {
 }
 
 /// The engine's error in a chain of causes.
-fn engine_error(error: &anyhow::Error) -> Option<&EngineError> {
+pub(crate) fn engine_error(error: &anyhow::Error) -> Option<&EngineError> {
     error.chain().find_map(|e| {
         let lab = || e.downcast_ref::<LabError>().and_then(LabError::engine);
-        e.downcast_ref::<EngineError>().or_else(lab)
+        let library = || e.downcast_ref::<Error>().and_then(Error::engine);
+        e.downcast_ref::<EngineError>().or_else(lab).or_else(library)
+    })
+}
+
+/// The hub's error in a chain of causes.
+fn hub_error(error: &anyhow::Error) -> Option<&HubError> {
+    error.chain().find_map(|e| match e.downcast_ref::<Error>() {
+        Some(Error::Hub(error)) => Some(error),
+        _ => e.downcast_ref::<HubError>(),
     })
 }
 
@@ -120,7 +130,7 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
     if let Some(hinted) = error.downcast_ref::<Hinted>() {
         return Some(hinted.hint.clone());
     }
-    if let Some(error) = error.chain().find_map(|e| e.downcast_ref::<HubError>()) {
+    if let Some(error) = hub_error(error) {
         return prompt_hint(error, command).or_else(|| error.hint());
     }
     let error = engine_error(error)?;

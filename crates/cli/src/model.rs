@@ -1,11 +1,11 @@
-//! From a model's name to an engine.
+//! From a model's name and the flags to a running model.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
-use selfspec_engine::{Engine, EngineOptions, Loaded};
-use selfspec_hub::HubOptions;
+use selfspec::{Model, ModelBuilder};
+use selfspec_engine::{Engine, ExitHeadSource, Loaded};
+use selfspec_hub::{FetchProgress, HubOptions};
 
 use crate::args::{ComputeArgs, HeadArgs};
 use crate::output::Ui;
@@ -18,24 +18,42 @@ pub(crate) fn hub_options(ui: &Ui) -> anyhow::Result<HubOptions> {
     Ok(options)
 }
 
+fn builder(name: &str, ui: &Ui) -> ModelBuilder {
+    let progress = HubProgress::new(ui);
+    Model::builder(name).offline(ui.offline).on_fetch(move |event| progress.event(event))
+}
+
+fn with_heads(builder: ModelBuilder, heads: &HeadArgs) -> ModelBuilder {
+    let builder = builder.tuning(!heads.no_tuning);
+    match &heads.exit_head {
+        None | Some(ExitHeadSource::BuiltIn) => builder,
+        Some(ExitHeadSource::Off) => builder.no_exit_head(),
+        Some(ExitHeadSource::File(path)) => builder.exit_head(path),
+    }
+}
+
+fn with_compute(builder: ModelBuilder, compute: &ComputeArgs) -> ModelBuilder {
+    let builder = builder.threads(compute.threads).isa(compute.isa).kv_type(compute.kv.kv_type);
+    with_heads(builder, &compute.heads)
+}
+
 /// The model's file or folder; fetched if the cache lacks it.
 pub(crate) fn locate(name: &str, ui: &Ui) -> anyhow::Result<PathBuf> {
-    Ok(selfspec_hub::resolve(name, &hub_options(ui)?, &HubProgress::new(ui))?)
+    Ok(builder(name, ui).locate()?)
 }
 
 /// The model in memory.
 pub(crate) fn load(name: &str, threads: Option<usize>, heads: &HeadArgs, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
-    let path = locate(name, ui)?;
-    Loaded::open_with(&path, threads, &heads.setup()).with_context(|| format!("cannot load {}", path.display()))
+    Ok(with_heads(builder(name, ui).threads(threads), heads).load()?)
 }
 
-/// An engine for one request at a time.
-pub(crate) fn engine(name: &str, context: Option<usize>, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Engine> {
-    let loaded = load(name, compute.threads, &compute.heads, ui)?;
-    let most = loaded.info().context;
-    if let Some(context) = context.filter(|c| *c > most) {
-        anyhow::bail!("a context of {context} positions: the model was made for {most}");
-    }
-    let options = EngineOptions { context, max_batch: 1, ..compute.engine() };
-    Ok(Engine::open_with(&loaded, &options)?)
+/// A model that runs one request at a time.
+pub(crate) fn open(name: &str, context: Option<usize>, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Model> {
+    Ok(with_compute(builder(name, ui), compute).context(context).max_batch(1).open()?)
+}
+
+/// An engine to measure: one request at a time, and none reuses the KV cache of another.
+pub(crate) fn engine(name: &str, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Arc<Engine>> {
+    let model = with_compute(builder(name, ui), compute).max_batch(1).prefix_cache(false).open()?;
+    Ok(model.engine().clone())
 }

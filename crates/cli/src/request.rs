@@ -1,14 +1,16 @@
-//! From flags to a request. What does not fit together is refused before a model is loaded.
+//! From flags to a request. Flags that do not fit together are refused before a model is loaded.
 
-use selfspec_engine::{
-    DraftLen, DrafterChoice, Engine, LayerPlan, Message, ModelInfo, PlanError, Prompt, Request, SamplingParams,
-    SpeculationParams,
+use std::path::Path;
+
+use anyhow::Context;
+use selfspec::{
+    Error, GenerateOptions, GrammarSource, Model, Prompt, RequestedDrafter, SamplingParams, SpeculationRequest,
 };
+use selfspec_engine::{ModelInfo, Request};
 use selfspec_lab::prompts::PromptStyle;
 
-use crate::args::{RunArgs, SamplingArgs, Spec, SpeculationArgs};
+use crate::args::{HeldArgs, RunArgs, SamplingArgs, Spec, SpeculationArgs};
 use crate::failure::usage;
-use crate::held;
 use crate::output::Ui;
 
 /// Rounds that a trace keeps: as many as the longest generation has.
@@ -23,7 +25,7 @@ pub(crate) fn without_effect(args: &SamplingArgs) -> Vec<&'static str> {
     given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect()
 }
 
-pub(crate) fn sampling(args: &SamplingArgs) -> SamplingParams {
+fn sampling(args: &SamplingArgs) -> SamplingParams {
     SamplingParams {
         temperature: args.temp,
         top_k: args.top_k,
@@ -37,88 +39,97 @@ pub(crate) fn sampling(args: &SamplingArgs) -> SamplingParams {
     }
 }
 
-/// The drafter asked for: layers that are named mean layer skip, unless a drafter is named as well.
-fn spec_of(args: &SpeculationArgs) -> Spec {
-    match args.spec {
-        Some(spec) => spec,
-        None if args.exit_layer.is_some() || args.skip_layers.is_some() => Spec::LayerSkip,
-        None => Spec::Auto,
-    }
-}
-
-/// Whether the flags leave the drafter to the program.
-fn is_default(args: &SpeculationArgs) -> bool {
-    args.spec.is_none() && args.exit_layer.is_none() && args.skip_layers.is_none()
-}
-
-/// Speculation for a model of `n_layers` layers.
-///
-/// # Errors
-/// The layers named do not fit the model.
-pub(crate) fn speculation(args: &SpeculationArgs, trace: bool, n_layers: usize) -> anyhow::Result<SpeculationParams> {
-    let plan = match (args.exit_layer, &args.skip_layers) {
-        (Some(exit), _) => Some(exit_plan("--exit-layer", n_layers, exit)?),
-        (None, Some(skip)) => Some(
-            LayerPlan::skip_middle(n_layers, skip.start, skip.end)
-                .map_err(|e| anyhow::anyhow!("--skip-layers {}..{}: {}", skip.start, skip.end, fit(&e, n_layers)))?,
-        ),
-        (None, None) => None,
-    };
-    let half = || LayerPlan::exit(n_layers, (n_layers / 2).max(1));
-    let (drafter, auto_plan) = match spec_of(args) {
-        Spec::Auto => (DrafterChoice::Auto, plan),
-        Spec::Off => (DrafterChoice::Off, None),
-        Spec::PromptLookup => (DrafterChoice::PromptLookup, None),
-        Spec::ExitHead => (DrafterChoice::ExitHead, None),
-        Spec::LayerSkip => (DrafterChoice::LayerSkip(plan.map_or_else(half, Ok)?), None),
-    };
-    Ok(SpeculationParams {
+fn speculation(args: &SpeculationArgs, trace: bool) -> SpeculationRequest {
+    let drafter = args.spec.map(|spec| match spec {
+        Spec::Auto => RequestedDrafter::Auto,
+        Spec::Off => RequestedDrafter::Off,
+        Spec::LayerSkip => RequestedDrafter::LayerSkip,
+        Spec::ExitHead => RequestedDrafter::ExitHead,
+        Spec::PromptLookup => RequestedDrafter::PromptLookup,
+    });
+    let default = SpeculationRequest::default();
+    SpeculationRequest {
         drafter,
-        auto_plan,
-        draft_len: args.draft_len.unwrap_or(DraftLen::Adaptive),
+        exit_layer: args.exit_layer,
+        skip_layers: args.skip_layers.clone(),
+        draft_len: args.draft_len.unwrap_or(default.draft_len),
         bonus: !args.no_bonus,
-        min_confidence: args.min_confidence.unwrap_or(0.0),
+        min_confidence: args.min_confidence.unwrap_or(default.min_confidence),
         always: args.spec_always,
         trace: if trace { TRACE } else { 0 },
-        ..SpeculationParams::default()
-    })
-}
-
-/// The plan of an early exit, which `flag` asks for; one at the end of the model skips nothing and is refused.
-pub(crate) fn exit_plan(flag: &str, n_layers: usize, exit: usize) -> anyhow::Result<LayerPlan> {
-    if exit == n_layers {
-        anyhow::bail!("{flag} {exit}: the model has {n_layers} layers, an exit there skips none");
-    }
-    LayerPlan::exit(n_layers, exit).map_err(|e| anyhow::anyhow!("{flag} {exit}: {}", fit(&e, n_layers)))
-}
-
-fn fit(error: &PlanError, n_layers: usize) -> String {
-    match error {
-        PlanError::OutOfRange { .. } => format!("the model has {n_layers} layers"),
-        PlanError::Empty => "no layer is left to run".to_owned(),
+        ..default
     }
 }
 
-/// A request with the flags of `run`, without its prompt.
-pub(crate) fn template(args: &RunArgs, engine: &Engine) -> anyhow::Result<Request> {
-    let info = engine.info();
-    if let Some((id, bias)) = args.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= info.vocab) {
-        anyhow::bail!("--logit-bias {id}={bias}: the vocabulary ends at token {}", info.vocab.saturating_sub(1));
+/// A request with the flags of `run`.
+pub(crate) fn build(args: &RunArgs, model: &Model, prompt: Prompt) -> anyhow::Result<Request> {
+    let vocab = model.info().vocab;
+    if let Some((id, bias)) = args.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= vocab) {
+        anyhow::bail!("--logit-bias {id}={bias}: the vocabulary ends at token {}", vocab.saturating_sub(1));
     }
-    let mut request = Request::new(Prompt::Tokens(Vec::new()));
-    request.max_tokens = Some(args.max_tokens);
-    request.sampling = sampling(&args.sampling);
-    request.speculation = speculation(&args.speculation, args.output.trace, info.n_layers)?;
-    if let Some(tuning) = engine.loaded().and_then(|loaded| loaded.tuning()).filter(|_| is_default(&args.speculation)) {
-        let tuned = tuning.speculation(info.n_layers)?;
-        (request.speculation.drafter, request.speculation.auto_plan) = (tuned.drafter, tuned.auto_plan);
+    let options = GenerateOptions {
+        max_tokens: Some(args.max_tokens),
+        sampling: sampling(&args.sampling),
+        speculation: speculation(&args.speculation, args.output.trace),
+        stop: args.stop.clone(),
+        prediction: prediction(&args.held, model)?,
+        ..GenerateOptions::default()
+    };
+    let mut request = model.request(prompt, &options).map_err(with_flag)?;
+    if let Some((flag, source)) = grammar(&args.held)? {
+        request.grammar = Some(model.engine().grammar(&source).with_context(|| flag)?);
     }
-    request.stop = args.stop.clone();
-    held::apply(&args.held, engine, &mut request)?;
     Ok(request)
 }
 
-/// What `run` and `chat` do with a prompt's text.
+/// The error, with the flag in place of the field that is at fault.
+fn with_flag(error: Error) -> anyhow::Error {
+    match &error {
+        Error::Speculation(why) => match why.field() {
+            Some(field) => anyhow::anyhow!("{}", why.to_string().replacen(field, &flag_of(field), 1)),
+            None => error.into(),
+        },
+        _ => error.into(),
+    }
+}
+
+fn flag_of(field: &str) -> String {
+    format!("--{}", field.replace('_', "-"))
+}
+
+/// The grammar that the flags ask for, and the flag that asks.
+fn grammar(args: &HeldArgs) -> anyhow::Result<Option<(String, GrammarSource)>> {
+    Ok(if let Some(schema) = &args.json_schema {
+        let flag = format!("--json-schema {schema}");
+        let source = match schema.as_str() {
+            "object" => GrammarSource::JsonObject,
+            path => {
+                let text = read("--json-schema", Path::new(path))?;
+                GrammarSource::JsonSchema(serde_json::from_str(&text).with_context(|| format!("{flag}: not JSON"))?)
+            }
+        };
+        Some((flag, source))
+    } else if let Some(regex) = &args.regex {
+        Some((format!("--regex {regex}"), GrammarSource::Regex(regex.clone())))
+    } else if let Some(path) = &args.lark {
+        Some((format!("--lark {}", path.display()), GrammarSource::Lark(read("--lark", path)?)))
+    } else {
+        None
+    })
+}
+
+/// The text that the output is expected to resemble.
+fn prediction(args: &HeldArgs, model: &Model) -> anyhow::Result<Option<String>> {
+    let Some(path) = &args.prediction else { return Ok(None) };
+    model.engine().tokenizer().context("--prediction: the model has no tokenizer")?;
+    Ok(Some(read("--prediction", path)?))
+}
+
+fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
+}
+
+/// How `run` and `chat` give a prompt's text to the model.
 pub(crate) fn style(args: &RunArgs, info: &ModelInfo, ui: &Ui) -> anyhow::Result<PromptStyle> {
     let style = PromptStyle::of(args.raw, info);
     if style == PromptStyle::Plain && !args.raw {
@@ -128,8 +139,4 @@ pub(crate) fn style(args: &RunArgs, info: &ModelInfo, ui: &Ui) -> anyhow::Result
         ui.note("the model has no chat template, the prompt is used as plain text");
     }
     Ok(style)
-}
-
-pub(crate) fn message(role: &str, content: &str) -> Message {
-    Message::new(role, content)
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use selfspec_engine::{Canceller, Generation};
+use selfspec_engine::Canceller;
 
 static RUNNING: Mutex<Option<Canceller>> = Mutex::new(None);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -54,9 +54,9 @@ impl Drop for Pausing {
 pub(crate) struct Guarded;
 
 impl Guarded {
-    pub(crate) fn new(generation: &Generation) -> Self {
+    pub(crate) fn new(canceller: Canceller) -> Self {
         INTERRUPTED.store(false, Ordering::SeqCst);
-        *running() = Some(generation.canceller());
+        *running() = Some(canceller);
         Guarded
     }
 

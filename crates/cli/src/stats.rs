@@ -1,7 +1,7 @@
-//! What a generation cost and what speculation did, in words and in JSON.
+//! The figures of a generation, in words and in JSON: speed, and drafts.
 
-use selfspec_engine::{LayerPlan, Readout, Summary};
-use selfspec_lab::statistics::tokens_per_second;
+use selfspec::Completion;
+use selfspec_engine::{LayerPlan, Readout};
 use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
 
@@ -27,13 +27,15 @@ pub(crate) fn plan_words(plan: &LayerPlan) -> String {
 }
 
 /// The line about speed.
-pub(crate) fn speed_line(summary: &Summary) -> String {
-    let prompt_rate = summary.prompt_tokens as f64 / summary.prompt_s.max(1e-9);
+pub(crate) fn speed_line(completion: &Completion) -> String {
+    let summary = completion.summary();
+    let (prompt, cached) = (summary.prompt_tokens, summary.cached_tokens);
+    let prompt_rate = prompt.saturating_sub(cached) as f64 / summary.prompt_s.max(1e-9);
+    let cached = if cached > 0 { format!(", {cached} of them cached") } else { String::new() };
     format!(
-        "{} tokens at {:.1} tok/s; prompt of {} tokens at {prompt_rate:.0} tok/s; finished by {}",
+        "{} tokens at {:.1} tok/s; prompt of {prompt} tokens at {prompt_rate:.0} tok/s{cached}; finished by {}",
         summary.completion_tokens,
-        tokens_per_second(summary),
-        summary.prompt_tokens,
+        completion.tokens_per_second(),
         summary.finish_reason,
     )
 }
@@ -124,7 +126,8 @@ struct Speculation {
 }
 
 impl<'a> RunJson<'a> {
-    pub(crate) fn new(speculation: &SpeculationParams, summary: &'a Summary) -> Self {
+    pub(crate) fn new(speculation: &SpeculationParams, completion: &'a Completion) -> Self {
+        let summary = completion.summary();
         let stats = &summary.stats;
         let drafter = drafter_name(speculation, stats);
         RunJson {
@@ -135,7 +138,7 @@ impl<'a> RunJson<'a> {
             timings: Timings {
                 prompt_ms: summary.prompt_s * 1e3,
                 predicted_ms: summary.predicted_s * 1e3,
-                predicted_per_second: tokens_per_second(summary),
+                predicted_per_second: completion.tokens_per_second(),
                 draft_n: stats.drafted,
                 draft_n_accepted: stats.accepted,
                 rounds: stats.rounds,

@@ -1,14 +1,16 @@
 //! `selfspec tokenize`: a text's tokens.
 
 use anyhow::Context;
-use selfspec_engine::{EngineError, Loaded, Tokenizer};
+use selfspec::Message;
+use selfspec_engine::{EngineError, Loaded};
+use selfspec_text::Tokenizer;
 use serde::Serialize;
 
 use crate::args::TokenizeArgs;
 use crate::failure::usage;
+use crate::model;
 use crate::output::{self, Ui};
-use crate::request::message;
-use crate::{model, run};
+use crate::prompt_input::read_prompt;
 
 #[derive(Debug, Serialize)]
 struct Tokens {
@@ -17,7 +19,7 @@ struct Tokens {
 }
 
 pub(crate) fn run(args: &TokenizeArgs, ui: &Ui) -> anyhow::Result<()> {
-    let Some(text) = run::read_prompt(&args.prompt)? else {
+    let Some(text) = read_prompt(&args.prompt)? else {
         return Err(usage("no text", "give it with -p, --prompt-file or on standard input"));
     };
     let path = model::locate(&args.model.model, ui)?;
@@ -25,7 +27,7 @@ pub(crate) fn run(args: &TokenizeArgs, ui: &Ui) -> anyhow::Result<()> {
     let tokenizer = tokenizer.context("the model has no tokenizer")?;
     let ids = if args.chat {
         let template = template?.ok_or(EngineError::NoChatTemplate)?;
-        let rendered = template.render(&[message("user", &text)], true, &serde_json::Map::new())?;
+        let rendered = template.render(&[Message::new("user", text)], true, &serde_json::Map::new())?;
         tokenizer.encode_prompt(&rendered)?
     } else {
         tokenizer.encode(&text, args.bos)?

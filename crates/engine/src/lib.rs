@@ -43,6 +43,7 @@ pub use events::event::{Event, FinishReason, Gap, Progress, Summary, TokenEvent}
 pub use events::generation::{Canceller, Generation, TimedOut};
 pub use events::sink::{Demand, EventSink};
 pub use fault::{Fault, believed_seconds};
+pub use grammars::service::GrammarTicket;
 pub use loading::draft_setup::{DraftSetup, ExitHeadSource};
 pub use loading::loaded::{Loaded, TextOnly};
 pub use loading::model_info::{ModelInfo, TensorTypeInfo};

@@ -1,14 +1,18 @@
-//! The matrix products of one decoder pass, in the shapes of a small and a larger model, for 1, 4 and 8 rows.
+//! The matrix products of one decoder pass, in the shapes of a small and a larger model, for 1, 4
+//! and 8 rows.
 //!
-//! First a table: passes of all row counts take turns, so that a busy machine slows them alike and the ratios b(m) = T(m) / T(1)
-//! stand. "best" is the sum over the pass's matrix products of the best time of each, which a busy machine hardly touches;
-//! "median" is that of whole passes. Then the same passes as criterion benchmarks, for comparing two versions of the code.
+//! First a table: passes of all row counts take turns, so that a busy machine slows them alike and
+//! the ratios b(m) = T(m) / T(1) stand. "best" is the sum over the pass's matrix products of the
+//! best time of each, which a busy machine hardly touches; "median" is that of whole passes. Then
+//! the same passes as criterion benchmarks, for comparing two versions of the code.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
-use selfspec_kernels::{Activations, Compute, Format, Inputs, Isa, MatmulJob, PanelMatrix, read_bandwidth};
+use selfspec_kernels::{
+    Activations, Compute, InputForms, Isa, MatrixProduct, PanelMatrix, WeightFormat, read_bandwidth,
+};
 
 /// Matrices that share one input: shape (n, k) each.
 type Group = Vec<(usize, usize)>;
@@ -42,7 +46,7 @@ struct Pass {
 const ROWS: [usize; 3] = [1, 4, 8];
 
 impl Pass {
-    fn new(compute: &Compute, stack: &Stack, format: Format, head: Format) -> Pass {
+    fn new(compute: &Compute, stack: &Stack, format: WeightFormat, head: WeightFormat) -> Pass {
         let mut seed = 1u32;
         let mut byte = move || {
             seed ^= seed << 13;
@@ -71,7 +75,7 @@ impl Pass {
                 }
                 let values: Vec<f32> = (0..rows * k).map(|i| ((i * 37) % 255) as f32 / 127.0 - 1.0).collect();
                 let mut x = Activations::new();
-                compute.load(&values, *k, Inputs::of(&[&group[0]]), &mut x);
+                compute.load(&values, *k, InputForms::of(&[&group[0]]), &mut x);
                 inputs.push((rows, *k, x));
             }
         }
@@ -90,11 +94,11 @@ impl Pass {
                 .map(|(_, _, x)| x)
                 .expect("made above");
             let mut rest = &mut self.out[..];
-            let mut jobs: [Option<MatmulJob<'_>>; 3] = [None, None, None];
+            let mut jobs: [Option<MatrixProduct<'_>>; 3] = [None, None, None];
             for (job, w) in jobs.iter_mut().zip(group) {
                 let out;
                 (out, rest) = rest.split_at_mut(rows * w.n());
-                *job = Some(MatmulJob { w, out });
+                *job = Some(MatrixProduct { weights: w, out });
             }
             match jobs {
                 [Some(a), Some(b), Some(c)] => compute.matmul(x, &mut [a, b, c]),
@@ -116,25 +120,25 @@ fn compute() -> Compute {
     Compute::new(Isa::detect().expect("a set that this processor has"), threads.unwrap_or(cores))
 }
 
-const KINDS: [(Format, Format); 9] = [
-    (Format::Q4_1, Format::Q8_0),
-    (Format::Q8_0, Format::Q8_0),
-    (Format::Q4_0, Format::Q8_0),
-    (Format::Q4K, Format::Q6K),
-    (Format::Q5_0, Format::Q8_0),
-    (Format::Q6K, Format::Q6K),
-    (Format::Q3K, Format::Q6K),
-    (Format::Q2K, Format::Q6K),
-    (Format::F16, Format::F16),
+const KINDS: [(WeightFormat, WeightFormat); 9] = [
+    (WeightFormat::Q4_1, WeightFormat::Q8_0),
+    (WeightFormat::Q8_0, WeightFormat::Q8_0),
+    (WeightFormat::Q4_0, WeightFormat::Q8_0),
+    (WeightFormat::Q4K, WeightFormat::Q6K),
+    (WeightFormat::Q5_0, WeightFormat::Q8_0),
+    (WeightFormat::Q6K, WeightFormat::Q6K),
+    (WeightFormat::Q3K, WeightFormat::Q6K),
+    (WeightFormat::Q2K, WeightFormat::Q6K),
+    (WeightFormat::F16, WeightFormat::F16),
 ];
 
 /// Whether the stack's rows are whole blocks of both formats.
-fn fits(stack: &Stack, format: Format, head: Format) -> bool {
+fn fits(stack: &Stack, format: WeightFormat, head: WeightFormat) -> bool {
     let whole = |k: usize, is_head: bool| k.is_multiple_of(if is_head { head } else { format }.block_len());
     stack.groups.iter().all(|(group, is_head)| group.iter().all(|(_, k)| whole(*k, *is_head)))
 }
 
-fn wanted(format: Format) -> bool {
+fn wanted(format: WeightFormat) -> bool {
     std::env::var("SELFSPEC_BENCH_FORMAT").map_or(true, |name| name == format.to_string())
 }
 

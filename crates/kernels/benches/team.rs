@@ -1,7 +1,7 @@
 //! The cost of a fork-join, and what another busy process does to a run of small jobs.
 //!
-//! The table alternates rounds with and without spinning threads beside the team. Law: speed falls by about the share of the
-//! processor that is lost, never by orders of magnitude.
+//! The table alternates rounds with and without spinning threads beside the team. Law: speed falls
+//! by about the share of the processor that is lost, never by orders of magnitude.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,6 +1,8 @@
-//! Measures attention at long contexts: how fast one row streams keys and values, and what more rows cost.
+//! Measures attention at long contexts: how fast one row streams keys and values, and what more
+//! rows cost.
 //!
-//! `cargo run --release -p selfspec-kernels --example attention_speed -- [context] [threads] [instruction set]`
+//! `cargo run --release -p selfspec-kernels --example attention_speed -- [context] [threads]
+//! [instruction set]`
 
 #![allow(clippy::print_stdout)]
 
@@ -15,7 +17,8 @@ fn main() {
     let chosen = std::env::args().nth(3).map(|name| name.parse().expect("an instruction set of this processor"));
     for isa in chosen.map_or_else(Isa::available, |isa| vec![isa]) {
         let compute = Compute::new(isa, threads);
-        // Layers, KV heads, query heads a KV head, head dimension: SmolLM2-135M, Llama-3.2-1B, Gemma-3-270M.
+        // Layers, KV heads, query heads a KV head, head dimension: SmolLM2-135M, Llama-3.2-1B,
+        // Gemma-3-270M.
         for (layers, kv_heads, group, dim) in [(30, 3, 3, 64), (16, 8, 4, 64), (18, 1, 4, 256)] {
             measure(&compute, context, layers, (kv_heads, group, dim));
         }
@@ -48,7 +51,7 @@ fn measure(compute: &Compute, context: usize, layers: usize, (kv_heads, group, d
             for (kv, times) in caches.iter().zip(&mut times) {
                 let start = Instant::now();
                 for layer in 0..layers {
-                    compute.attention(kv, layer, &rows, heads, &q, 0.125, None, &mut out);
+                    compute.attention(kv, layer, &rows, heads, &q, 0.125, &mut out);
                 }
                 times.push(start.elapsed().as_secs_f64());
             }

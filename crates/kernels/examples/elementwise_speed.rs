@@ -1,4 +1,5 @@
-//! Measures what happens to a row between the matrix products, on one thread with everything in cache.
+//! Measures what happens to a row between the matrix products, on one thread with everything in
+//! cache.
 //!
 //! `cargo run --release -p selfspec-kernels --example elementwise_speed -- [width]`
 
@@ -6,7 +7,7 @@
 
 use std::time::Instant;
 
-use selfspec_kernels::{Activations, Compute, Inputs, Isa, KvPages, KvType};
+use selfspec_kernels::{Activations, Compute, InputForms, Isa, KvPages, KvType};
 
 const ROWS: usize = 8;
 const REPETITIONS: usize = 2000;
@@ -32,10 +33,10 @@ fn main() {
     for isa in Isa::available() {
         let compute = Compute::new(isa, 1);
         let mut x = Activations::new();
-        time("8-bit blocks", isa, || compute.load(&values, width, Inputs::INT8, &mut x));
-        time("norm", isa, || compute.norm(&values, width, &index, &weight, 1e-5, Inputs::F32, &mut x));
+        time("8-bit blocks", isa, || compute.load(&values, width, InputForms::INT8, &mut x));
+        time("norm", isa, || compute.norm(&values, width, &index, &weight, 1e-5, InputForms::F32, &mut x));
         time("norm and 8-bit blocks", isa, || {
-            compute.norm(&values, width, &index, &weight, 1e-5, Inputs::INT8, &mut x)
+            compute.norm(&values, width, &index, &weight, 1e-5, InputForms::INT8, &mut x)
         });
         let mut hidden = values.clone();
         time("sum", isa, || compute.add(&values, width, &index, None, &mut hidden));

@@ -1,5 +1,5 @@
-//! Measures the matrix kernels on one thread with the weights in the second-level cache: what the arithmetic of a row costs when
-//! nothing waits for memory.
+//! Measures the matrix kernels on one thread with the weights in the second-level cache: what the
+//! arithmetic of a row costs when nothing waits for memory.
 //!
 //! `cargo run --release -p selfspec-kernels --example matmul_speed -- [n] [k]`
 
@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use selfspec_kernels::{Activations, Compute, Format, Inputs, Isa, MatmulJob, PanelMatrix, Team};
+use selfspec_kernels::{Activations, Compute, InputForms, Isa, MatrixProduct, PanelMatrix, Team, WeightFormat};
 
 const ROWS: [usize; 6] = [1, 2, 3, 4, 8, 16];
 const REPETITIONS: usize = 300;
@@ -21,7 +21,7 @@ fn main() {
     println!();
     for isa in Isa::available() {
         let compute = Compute::new(isa, 1);
-        for format in Format::ALL {
+        for format in WeightFormat::ALL {
             if n * k % (16 * 32) == 0 && k.is_multiple_of(format.block_len()) {
                 println!("{:8}{:6}{}", isa.to_string(), format.to_string(), line(&compute, format, n, k));
             }
@@ -29,7 +29,7 @@ fn main() {
     }
 }
 
-fn line(compute: &Compute, format: Format, n: usize, k: usize) -> String {
+fn line(compute: &Compute, format: WeightFormat, n: usize, k: usize) -> String {
     let mut state = 1u32;
     let mut byte = || {
         state ^= state << 13;
@@ -44,12 +44,12 @@ fn line(compute: &Compute, format: Format, n: usize, k: usize) -> String {
     for m in ROWS {
         let values: Vec<f32> = (0..m * k).map(|i| ((i * 37) % 255) as f32 - 127.0).collect();
         let mut x = Activations::new();
-        compute.load(&values, k, Inputs::of(&[&w]), &mut x);
+        compute.load(&values, k, InputForms::of(&[&w]), &mut x);
         let mut out = vec![0f32; m * n];
         let mut best = f64::MAX;
         for _ in 0..REPETITIONS {
             let started = Instant::now();
-            compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut out }]);
+            compute.matmul(&x, &mut [MatrixProduct { weights: &w, out: &mut out }]);
             best = best.min(started.elapsed().as_secs_f64());
         }
         let blocks = (m * n / 16 * k / 32) as f64;

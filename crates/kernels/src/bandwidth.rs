@@ -1,20 +1,24 @@
-//! The speed at which the team reads memory: the bound of plain decoding.
+//! Measures the speed at which the team reads memory: the bound of plain decoding.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::matmul::Storage;
+use crate::matmul::{AHEAD, FAR_AHEAD, FAR_STEP, WeightMemory};
+use crate::simd::{prefetch, prefetch_far};
 use crate::team::Team;
 
 const PASSES: usize = 9;
 const PART: usize = 256 << 10;
 
-/// Bytes per second at which the team reads `bytes` of memory that it has written before: the median of several passes.
-/// `bytes` should be well beyond the caches, or the caches are measured; it is raised to 1 MiB, and halved until the system grants it.
+/// Bytes per second at which the team reads `bytes` of memory, after writing it once: the median of
+/// several passes.
+///
+/// `bytes` should far exceed the caches; otherwise this measures the caches. It is raised to 1 MiB,
+/// and halved until the system grants the memory. NaN if the system does not grant 1 MiB.
 pub fn read_bandwidth(team: &Team, bytes: usize) -> f64 {
     let mut bytes = bytes.max(1 << 20);
     let mut store = loop {
-        match Storage::zeroed(bytes, "the bandwidth measurement") {
+        match WeightMemory::zeroed(bytes, "the bandwidth measurement") {
             Ok(store) => break store,
             Err(_) if bytes > 1 << 20 => bytes /= 2,
             Err(_) => return f64::NAN,
@@ -42,18 +46,9 @@ fn read(data: &[u8]) -> u64 {
     let lines = data.chunks_exact(64);
     let rest = lines.remainder().iter().map(|b| u64::from(*b)).sum::<u64>();
     for (i, line) in lines.enumerate() {
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = i;
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch takes any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-
-            use crate::matmul::{AHEAD, FAR_AHEAD, FAR_STEP};
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
-            if i.is_multiple_of(FAR_STEP / 64) {
-                _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(FAR_AHEAD).cast());
-            }
+        prefetch(line.as_ptr().wrapping_add(AHEAD));
+        if i.is_multiple_of(FAR_STEP / 64) {
+            prefetch_far(line.as_ptr().wrapping_add(FAR_AHEAD));
         }
         for (sum, word) in sums.iter_mut().zip(bytemuck::cast_slice::<u8, [u8; 8]>(line)) {
             *sum = sum.wrapping_add(u64::from_ne_bytes(*word));

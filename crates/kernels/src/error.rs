@@ -1,15 +1,15 @@
-//! Why a kernel refuses its input.
+//! [`KernelError`]: why packing, allocating or parsing a name failed.
 
-use crate::format::Format;
+use crate::format::WeightFormat;
 
-/// Why packing, allocating or choosing an instruction set failed.
+/// Why packing, allocating, or parsing the name of an instruction set or KV type failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
     /// A matrix with no rows or no columns.
     #[error("a {format} matrix of {n} rows and {k} columns is empty")]
     Empty {
-        /// Format of the matrix.
-        format: Format,
+        /// WeightFormat of the matrix.
+        format: WeightFormat,
         /// Rows.
         n: usize,
         /// Columns.
@@ -18,42 +18,42 @@ pub enum KernelError {
     /// The row length is not a whole number of the format's blocks.
     #[error("a row of {k} values is not a whole number of {format} blocks of {block_len}")]
     PartialBlock {
-        /// Format of the matrix.
-        format: Format,
+        /// WeightFormat of the matrix.
+        format: WeightFormat,
         /// Columns.
         k: usize,
         /// Values in a block.
         block_len: usize,
     },
-    /// The bytes do not have the length that the shape asks for.
+    /// The number of bytes does not match the shape.
     #[error("a {format} matrix of {n} rows and {k} columns takes {expected} bytes, got {got}")]
     WrongLength {
-        /// Format of the matrix.
-        format: Format,
+        /// WeightFormat of the matrix.
+        format: WeightFormat,
         /// Rows.
         n: usize,
         /// Columns.
         k: usize,
-        /// Bytes that the shape asks for.
+        /// Bytes that the shape needs.
         expected: usize,
         /// Bytes given.
         got: usize,
     },
-    /// A size that does not fit the address space.
+    /// A size exceeds the address space.
     #[error("the size of {what} overflows")]
     Overflow {
-        /// What was to be sized.
+        /// The thing being sized.
         what: &'static str,
     },
-    /// The operating system gave no memory.
+    /// The operating system refused the memory.
     #[error("no memory for {bytes} bytes of {what}")]
     OutOfMemory {
-        /// What the memory was for.
+        /// The purpose of the memory.
         what: &'static str,
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A name that stands for no instruction set.
+    /// No instruction set has this name.
     #[error("unknown instruction set \"{name}\", known are scalar, avx2, avx512, neon")]
     UnknownIsa {
         /// The name given.
@@ -65,7 +65,7 @@ pub enum KernelError {
         /// The name of the set.
         name: &'static str,
     },
-    /// A name that stands for no type of the KV cache.
+    /// No type of the KV cache has this name.
     #[error("unknown type of the KV cache \"{name}\", known are f16, q8")]
     UnknownKvType {
         /// The name given.

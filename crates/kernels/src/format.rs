@@ -2,45 +2,37 @@
 
 use std::fmt;
 
-use crate::matmul::PanelMatrix;
-
-/// What a matrix wants its input as.
+/// The representation that a weight matrix needs of its input rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Input {
+pub enum InputForm {
     /// Blocks of 32 8-bit values with a scale: quantised weights.
     Int8,
     /// Plain 32-bit floats: float weights.
     F32,
 }
 
-/// Which representations of its rows an input of matrix products holds.
+/// The representations of its rows that an input of matrix products holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Inputs {
-    /// Plain floats, for [`Input::F32`].
+pub struct InputForms {
+    /// Plain floats, for [`InputForm::F32`].
     pub f32: bool,
-    /// 8-bit blocks, for [`Input::Int8`].
+    /// 8-bit blocks, for [`InputForm::Int8`].
     pub int8: bool,
 }
 
-impl Inputs {
+impl InputForms {
     /// Floats only.
-    pub const F32: Inputs = Inputs { f32: true, int8: false };
+    pub const F32: InputForms = InputForms { f32: true, int8: false };
     /// 8-bit blocks only.
-    pub const INT8: Inputs = Inputs { f32: false, int8: true };
+    pub const INT8: InputForms = InputForms { f32: false, int8: true };
     /// Both.
-    pub const BOTH: Inputs = Inputs { f32: true, int8: true };
+    pub const BOTH: InputForms = InputForms { f32: true, int8: true };
 
-    /// What all of these matrices together want.
-    pub fn of(weights: &[&PanelMatrix]) -> Inputs {
-        let any = |input| weights.iter().any(|w| w.wants() == input);
-        Inputs { f32: any(Input::F32), int8: any(Input::Int8) }
-    }
-
-    /// Whether `input` is among them.
-    pub fn has(self, input: Input) -> bool {
+    /// Whether these include `input`.
+    pub fn has(self, input: InputForm) -> bool {
         match input {
-            Input::F32 => self.f32,
-            Input::Int8 => self.int8,
+            InputForm::F32 => self.f32,
+            InputForm::Int8 => self.int8,
         }
     }
 }
@@ -48,7 +40,7 @@ impl Inputs {
 /// The number format of a weight matrix. Names and layouts are those of GGUF tensor types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are the documentation: GGUF's own
-pub enum Format {
+pub enum WeightFormat {
     F32,
     F16,
     Bf16,
@@ -64,76 +56,78 @@ pub enum Format {
     Q6K,
 }
 
-impl Format {
+impl WeightFormat {
     /// Every format.
-    pub const ALL: [Format; 13] = [
-        Format::F32,
-        Format::F16,
-        Format::Bf16,
-        Format::Q4_0,
-        Format::Q4_1,
-        Format::Q5_0,
-        Format::Q5_1,
-        Format::Q8_0,
-        Format::Q2K,
-        Format::Q3K,
-        Format::Q4K,
-        Format::Q5K,
-        Format::Q6K,
+    pub const ALL: [WeightFormat; 13] = [
+        WeightFormat::F32,
+        WeightFormat::F16,
+        WeightFormat::Bf16,
+        WeightFormat::Q4_0,
+        WeightFormat::Q4_1,
+        WeightFormat::Q5_0,
+        WeightFormat::Q5_1,
+        WeightFormat::Q8_0,
+        WeightFormat::Q2K,
+        WeightFormat::Q3K,
+        WeightFormat::Q4K,
+        WeightFormat::Q5K,
+        WeightFormat::Q6K,
     ];
 
-    /// Values in a block of the file: 1, 32 or 256. A row is a whole number of blocks.
+    /// Values in a block of the file: 1, 32 or 256. The length of a row is a multiple of it.
     pub fn block_len(self) -> usize {
         match self {
-            Format::F32 | Format::F16 | Format::Bf16 => 1,
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => 32,
-            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K => 256,
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 1,
+            WeightFormat::Q4_0 | WeightFormat::Q4_1 | WeightFormat::Q5_0 | WeightFormat::Q5_1 | WeightFormat::Q8_0 => {
+                32
+            }
+            WeightFormat::Q2K | WeightFormat::Q3K | WeightFormat::Q4K | WeightFormat::Q5K | WeightFormat::Q6K => 256,
         }
     }
 
     /// Bytes of a block of the file.
     pub fn block_bytes(self) -> usize {
         match self {
-            Format::F32 => 4,
-            Format::F16 | Format::Bf16 => 2,
-            Format::Q4_0 => 18,
-            Format::Q4_1 => 20,
-            Format::Q5_0 => 22,
-            Format::Q5_1 => 24,
-            Format::Q8_0 => 34,
-            Format::Q2K => 84,
-            Format::Q3K => 110,
-            Format::Q4K => 144,
-            Format::Q5K => 176,
-            Format::Q6K => 210,
+            WeightFormat::F32 => 4,
+            WeightFormat::F16 | WeightFormat::Bf16 => 2,
+            WeightFormat::Q4_0 => 18,
+            WeightFormat::Q4_1 => 20,
+            WeightFormat::Q5_0 => 22,
+            WeightFormat::Q5_1 => 24,
+            WeightFormat::Q8_0 => 34,
+            WeightFormat::Q2K => 84,
+            WeightFormat::Q3K => 110,
+            WeightFormat::Q4K => 144,
+            WeightFormat::Q5K => 176,
+            WeightFormat::Q6K => 210,
         }
     }
 
-    /// What a matrix of this format wants its input as.
-    pub fn input(self) -> Input {
+    /// The representation that a matrix of this format needs of its input.
+    pub fn input(self) -> InputForm {
         match self {
-            Format::F32 | Format::F16 | Format::Bf16 => Input::F32,
-            _ => Input::Int8,
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => InputForm::F32,
+            _ => InputForm::Int8,
         }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for WeightFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Format::F32 => "F32",
-            Format::F16 => "F16",
-            Format::Bf16 => "BF16",
-            Format::Q4_0 => "Q4_0",
-            Format::Q4_1 => "Q4_1",
-            Format::Q5_0 => "Q5_0",
-            Format::Q5_1 => "Q5_1",
-            Format::Q8_0 => "Q8_0",
-            Format::Q2K => "Q2_K",
-            Format::Q3K => "Q3_K",
-            Format::Q4K => "Q4_K",
-            Format::Q5K => "Q5_K",
-            Format::Q6K => "Q6_K",
+            WeightFormat::F32 => "F32",
+            WeightFormat::F16 => "F16",
+            WeightFormat::Bf16 => "BF16",
+            WeightFormat::Q4_0 => "Q4_0",
+            WeightFormat::Q4_1 => "Q4_1",
+            WeightFormat::Q5_0 => "Q5_0",
+            WeightFormat::Q5_1 => "Q5_1",
+            WeightFormat::Q8_0 => "Q8_0",
+            WeightFormat::Q2K => "Q2_K",
+            WeightFormat::Q3K => "Q3_K",
+            WeightFormat::Q4K => "Q4_K",
+            WeightFormat::Q5K => "Q5_K",
+            WeightFormat::Q6K => "Q6_K",
         })
     }
 }

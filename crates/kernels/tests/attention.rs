@@ -1,4 +1,5 @@
-//! Attention against a reference in f64, and the law of row invariance: bits never depend on company.
+//! Attention against a reference in f64, and the law of row invariance: bits never depend on
+//! company.
 
 use half::f16;
 use proptest::prelude::*;
@@ -16,13 +17,13 @@ fn noises(seed: u64, from: usize, n: usize) -> Vec<f32> {
     (from..from + n).map(|i| noise(seed, i)).collect()
 }
 
-/// One sequence's keys and values in the middle layer of three, in scattered pages, with garbage wherever it has written nothing.
+/// One sequence's keys and values in the middle layer of three, in scattered pages, with garbage
+/// wherever it has written nothing.
 struct Case {
     kv: KvPages,
     pages: Vec<u32>,
     heads: usize,
     scale: f32,
-    softcap: Option<f32>,
     k: Vec<f64>, // (position, kv_heads, head_dim), as the cache holds them
     v: Vec<f64>,
 }
@@ -47,7 +48,8 @@ impl Case {
         // Every page number but 0 and 1, from the last to the first.
         let pages: Vec<u32> = (0..n as u32).map(|i| n as u32 + 1 - i).collect();
         let width = kv_heads * dim;
-        // Positions differ in size, as they do in a model, so that a scale of another position shows.
+        // Positions differ in size, as they do in a model, so that a scale of another position
+        // shows.
         let sized = |seed: u64| -> Vec<f32> {
             let size = |i: usize| 0.6 + 0.4 * noise(seed + 10, i / dim);
             noises(seed, 0, len * width).iter().enumerate().map(|(i, x)| x * size(i)).collect()
@@ -58,7 +60,7 @@ impl Case {
             write(&mut kv, LAYER, pages[pos / PAGE_POSITIONS], pos % PAGE_POSITIONS, &k[at.clone()], &v[at]);
         }
         let [k, v] = [k, v].map(|x| x.chunks(dim).flat_map(|x| held(kv_type, x)).collect());
-        Case { kv, pages, heads: kv_heads * group, scale: 2.0 / (dim as f32).sqrt(), softcap: None, k, v }
+        Case { kv, pages, heads: kv_heads * group, scale: 2.0 / (dim as f32).sqrt(), k, v }
     }
 
     fn width(&self) -> usize {
@@ -75,7 +77,7 @@ impl Case {
         let rows: Vec<AttentionRow<'_>> =
             rows.iter().map(|(first, pos)| AttentionRow { pages: &self.pages, pos: *pos, first: *first }).collect();
         let mut out = vec![7.0; q.len()];
-        compute.attention(&self.kv, LAYER, &rows, self.heads, &q, self.scale, self.softcap, &mut out);
+        compute.attention(&self.kv, LAYER, &rows, self.heads, &q, self.scale, &mut out);
         out.chunks(self.width()).map(<[f32]>::to_vec).collect()
     }
 
@@ -90,8 +92,7 @@ impl Case {
                 .map(|p| {
                     let dot: f64 =
                         q[head * dim..][..dim].iter().zip(row(&self.k, p)).map(|(q, k)| f64::from(*q) * k).sum();
-                    let s = dot * f64::from(self.scale);
-                    self.softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
+                    dot * f64::from(self.scale)
                 })
                 .collect();
             let m = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -166,22 +167,10 @@ fn every_instruction_set_agrees_with_f64() {
 }
 
 #[test]
-fn softcap_squashes_the_scores() {
-    for kv_type in KvType::ALL {
-        let mut case = Case::new(kv_type, 1, 2, 32, 200);
-        let plain = case.run(&computes(1)[0], &[(0, 199)]);
-        case.softcap = Some(1.5);
-        for compute in computes(1) {
-            case.check(&compute, &[(0, 0), (0, 70), (0, 199)]);
-        }
-        assert_ne!(plain, case.run(&computes(1)[0], &[(0, 199)]));
-    }
-}
-
-#[test]
 fn a_row_at_every_offset_has_the_same_bits_alone_and_in_company() {
     for kv_type in KvType::ALL {
-        // Verification's shape: some rows in succession, at every place with respect to pages and blocks.
+        // Verification's shape: some rows in succession, at every place with respect to pages and
+        // blocks.
         let case = Case::new(kv_type, 3, 3, 64, 2 * 128 + 12);
         for compute in computes(2) {
             let alone: Vec<Vec<u32>> = (0..2 * 128 + 12).map(|pos| bits(&case.run(&compute, &[(0, pos)])[0])).collect();
@@ -219,7 +208,8 @@ fn windows_are_row_invariant_at_every_offset() {
 #[test]
 fn bits_do_not_depend_on_threads_order_or_chunks() {
     for kv_type in KvType::ALL {
-        // Long enough that every way of cutting the work comes up: by the caller, by units, by blocks.
+        // Long enough that every way of cutting the work comes up: by the caller, by units, by
+        // blocks.
         let case = Case::new(kv_type, 3, 3, 64, 1500);
         let all: Vec<(usize, usize)> = (1400..1500).map(|pos| (0, pos)).collect();
         for isa in Isa::available() {
@@ -275,7 +265,7 @@ fn rows_of_many_sequences_do_not_mix() {
                 ];
                 let q: Vec<f32> = rows.iter().flat_map(|row| case.query(row.pos)).collect();
                 let mut out = vec![0.0; q.len()];
-                compute.attention(&case.kv, LAYER, &rows, case.heads, &q, case.scale, None, &mut out);
+                compute.attention(&case.kv, LAYER, &rows, case.heads, &q, case.scale, &mut out);
                 let got: Vec<Vec<u32>> = out.chunks(case.width()).map(bits).collect();
                 assert_eq!(got, expected, "{isa} {threads} threads");
             }
@@ -338,7 +328,7 @@ fn a_nan_that_a_row_sees_is_not_hidden() {
             q[24] = f32::NAN;
             let rows = [8, 9].map(|pos| AttentionRow { pages: &case.pages, pos, first: 0 });
             let mut out = vec![0.0; q.len()];
-            compute.attention(&case.kv, LAYER, &rows, 4, &q, 1.0, None, &mut out);
+            compute.attention(&case.kv, LAYER, &rows, 4, &q, 1.0, &mut out);
             assert!(out[24..48].iter().all(|x| x.is_nan()));
             assert!(out[..24].iter().chain(&out[48..]).all(|x| x.is_finite()));
         }
@@ -377,7 +367,7 @@ fn broken_contracts_panic_before_any_kernel() {
             let kv = KvPages::new(KvType::F16, 1, 2, 8, 4).expect("small");
             let rows = [AttentionRow { pages, pos, first }];
             let (q, mut out) = (vec![0.0; len], vec![0.0; len]);
-            Compute::new(Isa::Scalar, 1).attention(&kv, layer, &rows, heads, &q, 1.0, None, &mut out);
+            Compute::new(Isa::Scalar, 1).attention(&kv, layer, &rows, heads, &q, 1.0, &mut out);
         })
     };
     assert_eq!(run(&[0], 0, 64, 0, 2, 16), "a row at position 64 of a sequence with 1 pages");

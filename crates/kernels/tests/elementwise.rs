@@ -1,7 +1,7 @@
 //! Norms, residual sums and heads against references in f64, and row invariance.
 
 use proptest::prelude::*;
-use selfspec_kernels::{Activations, Compute, Inputs, Isa, RopeRows, RopeStyle, rms_norm};
+use selfspec_kernels::{Activations, Compute, InputForms, Isa, RopeRows, RopeStyle, rms_norm};
 
 /// Numbers in -1..1 from a counter.
 fn noises(seed: u64, n: usize) -> Vec<f32> {
@@ -42,7 +42,7 @@ fn norm_agrees_with_f64_at_every_size() {
         let (hidden, weight) = (noises(1, 5 * dim), noises(2, dim));
         for compute in computes(2) {
             let mut x = Activations::new();
-            compute.norm(&hidden, dim, &[3, 0, 3], &weight, 1e-5, Inputs::F32, &mut x);
+            compute.norm(&hidden, dim, &[3, 0, 3], &weight, 1e-5, InputForms::F32, &mut x);
             assert_eq!((x.rows(), x.k()), (3, dim));
             for (row, i) in x.f32_rows().chunks(dim).zip([3, 0, 3]) {
                 let expected = norm_f64(&hidden[i * dim..][..dim], &weight, 1e-5);
@@ -139,7 +139,8 @@ fn heads_get_bias_then_norm_then_rotation() {
     }
 }
 
-/// All operations on rows `rows` of one big input: the norm's and the heads' output, and the hidden rows after adding.
+/// All operations on rows `rows` of one big input: the norm's and the heads' output, and the hidden
+/// rows after adding.
 fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 3] {
     const ALL: usize = 70;
     let pick = |seed: u64| -> Vec<f32> {
@@ -150,7 +151,7 @@ fn everything(compute: &Compute, dim: usize, rows: &[usize]) -> [Vec<Vec<u32>>; 
     let weight = noises(20, dim);
     let hidden = noises(21, ALL * dim);
     let mut x = Activations::new();
-    compute.norm(&hidden, dim, rows, &weight, 1e-5, Inputs::BOTH, &mut x);
+    compute.norm(&hidden, dim, rows, &weight, 1e-5, InputForms::BOTH, &mut x);
     let normed = per_row(x.f32_rows());
     let mut sums = hidden.clone();
     compute.add(&pick(24), dim, rows, Some((&weight, 1e-5)), &mut sums);
@@ -200,7 +201,7 @@ fn a_nan_reaches_its_own_row_and_no_other() {
         hidden[dim + 47] = f32::NAN;
         let weight = vec![1.0; dim];
         let mut x = Activations::new();
-        compute.norm(&hidden, dim, &[0, 1, 2], &weight, 1e-5, Inputs::BOTH, &mut x);
+        compute.norm(&hidden, dim, &[0, 1, 2], &weight, 1e-5, InputForms::BOTH, &mut x);
         for (row, values) in x.f32_rows().chunks(dim).enumerate() {
             assert!(values.iter().all(|v| v.is_nan() == (row == 1)), "{} row {row}", compute.isa());
         }
@@ -209,7 +210,7 @@ fn a_nan_reaches_its_own_row_and_no_other() {
         assert!(sums.iter().enumerate().all(|(i, v)| v.is_nan() == (i / dim == 1)));
         let mut weight = weight;
         weight[5] = f32::NAN;
-        compute.norm(&hidden, dim, &[0], &weight, 1e-5, Inputs::F32, &mut x);
+        compute.norm(&hidden, dim, &[0], &weight, 1e-5, InputForms::F32, &mut x);
         assert!(x.f32_rows()[5].is_nan());
     }
 }
@@ -225,7 +226,7 @@ fn panic_of(f: impl FnOnce(&Compute, &mut Activations)) -> String {
 fn broken_contracts_panic_with_the_facts() {
     let x = [0.0f32; 12];
     let norm = |len: usize, dim: usize, index: &[usize], weight: usize| {
-        panic_of(|c, a| c.norm(&x[..len], dim, index, &x[..weight], 1e-5, Inputs::F32, a))
+        panic_of(|c, a| c.norm(&x[..len], dim, index, &x[..weight], 1e-5, InputForms::F32, a))
     };
     assert_eq!(norm(11, 4, &[], 4), "11 hidden values are no whole number of rows of 4");
     assert_eq!(norm(12, 0, &[], 0), "12 hidden values are no whole number of rows of 0");
@@ -254,7 +255,7 @@ proptest! {
         let index: Vec<usize> = (0..rows).rev().collect();
         for compute in computes(threads) {
             let mut x = Activations::new();
-            compute.norm(&hidden, dim, &index, &weight, 1e-6, Inputs::BOTH, &mut x);
+            compute.norm(&hidden, dim, &index, &weight, 1e-6, InputForms::BOTH, &mut x);
             for (row, i) in x.f32_rows().chunks(dim).zip(&index) {
                 for (got, expected) in row.iter().zip(norm_f64(&hidden[i * dim..][..dim], &weight, 1e-6)) {
                     close(*got, expected, "norm");

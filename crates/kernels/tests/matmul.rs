@@ -1,4 +1,5 @@
-//! Matrix products: exact weights, right results on every instruction set, faults that show, and row invariance.
+//! Matrix products: exact weights, right results on every instruction set, faults that show, and
+//! row invariance.
 
 mod gguf;
 
@@ -6,23 +7,24 @@ use gguf::{Random, dequantise_all, product, random_tensor, round_to_int8, scale_
 use half::{bf16, f16};
 use proptest::prelude::*;
 use selfspec_kernels::{
-    Activations, Compute, Format, GateAct, Input, Inputs, Isa, KernelError, MatmulJob, PanelMatrix, Team,
+    Activations, Compute, GateActivation, InputForm, InputForms, Isa, KernelError, MatrixProduct, PanelMatrix, Team,
+    WeightFormat,
 };
 
-fn pack(format: Format, n: usize, k: usize, bytes: &[u8]) -> PanelMatrix {
+fn pack(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> PanelMatrix {
     PanelMatrix::pack(&Team::new(2), format, n, k, bytes).expect("a sound matrix")
 }
 
 fn multiply(compute: &Compute, w: &PanelMatrix, rows: &[f32]) -> Vec<f32> {
     let mut x = Activations::new();
-    compute.load(rows, w.k(), Inputs::of(&[w]), &mut x);
+    compute.load(rows, w.k(), InputForms::of(&[w]), &mut x);
     let mut out = vec![f32::NAN; x.rows() * w.n()];
-    compute.matmul(&x, &mut [MatmulJob { w, out: &mut out }]);
+    compute.matmul(&x, &mut [MatrixProduct { weights: w, out: &mut out }]);
     out
 }
 
 /// A row length that the format allows; odd where it may be.
-fn some_k(format: Format, blocks: usize) -> usize {
+fn some_k(format: WeightFormat, blocks: usize) -> usize {
     match format.block_len() {
         1 => 21 * blocks,
         len => len * blocks,
@@ -31,7 +33,7 @@ fn some_k(format: Format, blocks: usize) -> usize {
 
 #[test]
 fn rows_are_the_exact_values_of_the_file() {
-    for (seed, format) in Format::ALL.into_iter().enumerate() {
+    for (seed, format) in WeightFormat::ALL.into_iter().enumerate() {
         for n in [1, 15, 16, 37] {
             let k = some_k(format, 3);
             let bytes = random_tensor(format, n, k, seed as u64);
@@ -48,7 +50,7 @@ fn rows_are_the_exact_values_of_the_file() {
 
 #[test]
 fn packed_weights_take_about_the_size_of_the_file() {
-    for format in Format::ALL {
+    for format in WeightFormat::ALL {
         let (n, k) = (64, 1024);
         let bytes = random_tensor(format, n, k, 1);
         let (packed, file) = (pack(format, n, k, &bytes).size_bytes(), bytes.len());
@@ -56,20 +58,21 @@ fn packed_weights_take_about_the_size_of_the_file() {
     }
 }
 
-fn check_product(format: Format, n: usize, k: usize, m: usize, seed: u64) {
+fn check_product(format: WeightFormat, n: usize, k: usize, m: usize, seed: u64) {
     let bytes = random_tensor(format, n, k, seed);
     let w = pack(format, n, k, &bytes);
     let weights = dequantise_all(format, &bytes, k);
     let rows = Random::new(seed + 1).floats(m * k);
     let meant: Vec<f32> = match w.wants() {
-        Input::F32 => rows.clone(),
-        Input::Int8 => rows.chunks_exact(k).flat_map(round_to_int8).collect(),
+        InputForm::F32 => rows.clone(),
+        InputForm::Int8 => rows.chunks_exact(k).flat_map(round_to_int8).collect(),
     };
     for isa in Isa::available() {
         let out = multiply(&Compute::new(isa, 2), &w, &rows);
         for (r, (x, out)) in meant.chunks_exact(k).zip(out.chunks_exact(n)).enumerate() {
             for (i, (expected, size)) in product(&weights, x).into_iter().enumerate() {
-                // Offsets and minima are put in by way of sums, so terms of the size of w's range may cancel.
+                // Offsets and minima are put in by way of sums, so terms of the size of w's range
+                // may cancel.
                 let tolerance = 2e-6 * (size + 0.1 * (k as f64).sqrt());
                 let got = f64::from(out[i]);
                 assert!(
@@ -86,7 +89,7 @@ proptest! {
 
     #[test]
     fn every_set_multiplies_right(n in 1usize..70, blocks in 1usize..4, extra in 0usize..31, m in 1usize..11, seed in any::<u32>()) {
-        for format in Format::ALL {
+        for format in WeightFormat::ALL {
             let k = if format.block_len() == 1 { 21 * blocks + extra } else { format.block_len() * blocks };
             check_product(format, n, k, m, u64::from(seed));
         }
@@ -96,14 +99,21 @@ proptest! {
 /// Here a value times 127 over the largest of its block lies within f32's rounding of a tie.
 #[test]
 fn a_value_beside_a_tie_is_rounded_as_defined() {
-    check_product(Format::Q2K, 1, 512, 8, 2_141_493_548);
+    check_product(WeightFormat::Q2K, 1, 512, 8, 2_141_493_548);
 }
 
-/// What [`Compute::gated`] gives for these rows: its floats, and its product with an identity in 8-bit form, which shows the blocks.
-fn gated(compute: &Compute, act: GateAct, gate: &PanelMatrix, up: &PanelMatrix, rows: &[f32]) -> (Vec<f32>, Vec<f32>) {
+/// What [`Compute::gated`] gives for these rows: its floats, and its product with an identity in
+/// 8-bit form, which shows the blocks.
+fn gated(
+    compute: &Compute,
+    act: GateActivation,
+    gate: &PanelMatrix,
+    up: &PanelMatrix,
+    rows: &[f32],
+) -> (Vec<f32>, Vec<f32>) {
     let (mut x, mut out) = (Activations::new(), Activations::new());
-    compute.load(rows, gate.k(), Inputs::of(&[gate, up]), &mut x);
-    compute.gated(act, &x, gate, up, Inputs::BOTH, &mut out);
+    compute.load(rows, gate.k(), InputForms::of(&[gate, up]), &mut x);
+    compute.gated(act, &x, gate, up, InputForms::BOTH, &mut out);
     let floats = out.f32_rows().to_vec();
     if !gate.n().is_multiple_of(32) {
         return (floats, Vec::new());
@@ -117,21 +127,21 @@ fn gated(compute: &Compute, act: GateAct, gate: &PanelMatrix, up: &PanelMatrix, 
             identity.extend((0..32).map(|j| u8::from(block * 32 + j == i)));
         }
     }
-    let identity = pack(Format::Q8_0, n, n, &identity);
+    let identity = pack(WeightFormat::Q8_0, n, n, &identity);
     let mut product = vec![0.0; floats.len()];
-    compute.matmul(&out, &mut [MatmulJob { w: &identity, out: &mut product }]);
+    compute.matmul(&out, &mut [MatrixProduct { weights: &identity, out: &mut product }]);
     let mut only = Activations::new();
-    compute.gated(act, &x, gate, up, Inputs::INT8, &mut only);
+    compute.gated(act, &x, gate, up, InputForms::INT8, &mut only);
     let mut again = vec![0.0; floats.len()];
-    compute.matmul(&only, &mut [MatmulJob { w: &identity, out: &mut again }]);
+    compute.matmul(&only, &mut [MatrixProduct { weights: &identity, out: &mut again }]);
     assert_eq!(product, again, "the blocks are the same without the floats");
     (floats, product)
 }
 
 #[test]
 fn a_gated_product_is_that_of_its_parts_whatever_the_company() {
-    for (i, format) in Format::ALL.into_iter().enumerate() {
-        let other = Format::ALL[(i + 5) % Format::ALL.len()]; // the two matrices need not be of one format
+    for (i, format) in WeightFormat::ALL.into_iter().enumerate() {
+        let other = WeightFormat::ALL[(i + 5) % WeightFormat::ALL.len()]; // the two matrices need not be of one format
         let k = format.block_len().max(other.block_len()).max(32);
         for n in [1, 17, 40, 96] {
             let gate = pack(format, n, k, &random_tensor(format, n, k, 7));
@@ -139,15 +149,15 @@ fn a_gated_product_is_that_of_its_parts_whatever_the_company() {
             let rows = Random::new(9).floats(11 * k);
             for isa in Isa::available() {
                 let one = Compute::new(isa, 1);
-                for act in [GateAct::Silu, GateAct::GeluTanh] {
+                for act in [GateActivation::Silu, GateActivation::GeluTanh] {
                     let (whole, blocks) = gated(&Compute::new(isa, 3), act, &gate, &up, &rows);
                     let (g, u) = (multiply(&one, &gate, &rows), multiply(&one, &up, &rows));
                     for ((got, g), u) in whole.iter().zip(&g).zip(&u) {
                         let (g, u) = (f64::from(*g), f64::from(*u));
                         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
                         let y = match act {
-                            GateAct::Silu => g * sigmoid(g),
-                            GateAct::GeluTanh => {
+                            GateActivation::Silu => g * sigmoid(g),
+                            GateActivation::GeluTanh => {
                                 g * sigmoid((8.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g))
                             }
                         };
@@ -177,8 +187,9 @@ fn a_gated_product_is_that_of_its_parts_whatever_the_company() {
 
 #[test]
 fn extreme_integers_do_not_saturate() {
-    // All weights at their largest magnitude, activations at +-127 with the signs that push every partial sum one way.
-    for format in Format::ALL.into_iter().filter(|f| f.input() == Input::Int8) {
+    // All weights at their largest magnitude, activations at +-127 with the signs that push every
+    // partial sum one way.
+    for format in WeightFormat::ALL.into_iter().filter(|f| f.input() == InputForm::Int8) {
         for fill in [0x00u8, 0xff, 0x80, 0x7f] {
             let (n, k) = (16, 256);
             let mut bytes = vec![fill; n * k / format.block_len() * format.block_bytes()];
@@ -203,11 +214,11 @@ fn extreme_integers_do_not_saturate() {
     }
 }
 
-/// Every format and instruction set: the bits of a row for all counts, orders and numbers of threads, against its bits alone.
-/// Returns the cases in which they differed.
+/// Every format and instruction set: the bits of a row for all counts, orders and numbers of
+/// threads, against its bits alone. Returns the cases in which they differed.
 fn variant_rows() -> Vec<String> {
     let mut variant = Vec::new();
-    for (seed, format) in Format::ALL.into_iter().enumerate() {
+    for (seed, format) in WeightFormat::ALL.into_iter().enumerate() {
         let (n, k) = (83, some_k(format, if format.block_len() == 256 { 3 } else { 7 }));
         let w = pack(format, n, k, &random_tensor(format, n, k, seed as u64));
         let w2 = pack(format, 33, k, &random_tensor(format, 33, k, seed as u64 + 50));
@@ -221,12 +232,14 @@ fn variant_rows() -> Vec<String> {
                 let compute = Compute::new(isa, threads);
                 let mut x = Activations::new();
                 for m in 1..=19 {
-                    // A different order for every m: 1, 2, 3, 5, 7, ... have no factor in common with 19.
+                    // A different order for every m: 1, 2, 3, 5, 7, ... have no factor in common
+                    // with 19.
                     let order: Vec<usize> = (0..m).map(|i| (i * (m % 18 + 1) + threads) % 19).collect();
                     let input: Vec<f32> = order.iter().flat_map(|r| &rows[r * k..][..k]).copied().collect();
-                    compute.load(&input, k, Inputs::of(&[&w]), &mut x);
+                    compute.load(&input, k, InputForms::of(&[&w]), &mut x);
                     let (mut out, mut out2) = (vec![0f32; m * n], vec![0f32; m * 33]);
-                    let mut jobs = [MatmulJob { w: &w, out: &mut out }, MatmulJob { w: &w2, out: &mut out2 }];
+                    let mut jobs =
+                        [MatrixProduct { weights: &w, out: &mut out }, MatrixProduct { weights: &w2, out: &mut out2 }];
                     compute.matmul(&x, &mut jobs);
                     for (i, r) in order.iter().enumerate() {
                         let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
@@ -248,12 +261,13 @@ fn rows_do_not_depend_on_their_company() {
     assert!(variant.is_empty(), "{} rows differ, the first: {}", variant.len(), variant[0]);
 }
 
-/// The check above must be able to fail: with sums that run backwards in company, every format shows it.
+/// The check above must be able to fail: with sums that run backwards in company, every format
+/// shows it.
 #[cfg(feature = "broken-invariance")]
 #[test]
 fn broken_invariance_is_noticed() {
     let variant = variant_rows();
-    for format in Format::ALL {
+    for format in WeightFormat::ALL {
         for isa in Isa::available() {
             let case = format!("{format} {isa},");
             assert!(variant.iter().any(|v| v.starts_with(&case)), "{case} summed backwards and nobody noticed");
@@ -263,7 +277,7 @@ fn broken_invariance_is_noticed() {
 
 #[test]
 fn a_fault_in_an_activation_spoils_its_row_and_no_other() {
-    for format in Format::ALL {
+    for format in WeightFormat::ALL {
         let (n, k) = (20, some_k(format, 2));
         let w = pack(format, n, k, &random_tensor(format, n, k, 3));
         for isa in Isa::available() {
@@ -287,7 +301,7 @@ fn a_fault_in_an_activation_spoils_its_row_and_no_other() {
 
 #[test]
 fn a_nan_in_the_weights_spoils_its_output_and_no_other() {
-    for format in Format::ALL {
+    for format in WeightFormat::ALL {
         let (n, k) = (20, some_k(format, 2));
         let sound = random_tensor(format, n, k, 3);
         let row_bytes = sound.len() / n;
@@ -296,8 +310,8 @@ fn a_nan_in_the_weights_spoils_its_output_and_no_other() {
             let mut bytes = sound.clone();
             let place = 17 * row_bytes + row_bytes - format.block_bytes() + at; // the last block of row 17
             match format {
-                Format::F32 => bytes[place..place + 4].copy_from_slice(&f32::NAN.to_le_bytes()),
-                Format::Bf16 => bytes[place..place + 2].copy_from_slice(&bf16::NAN.to_le_bytes()),
+                WeightFormat::F32 => bytes[place..place + 4].copy_from_slice(&f32::NAN.to_le_bytes()),
+                WeightFormat::Bf16 => bytes[place..place + 2].copy_from_slice(&bf16::NAN.to_le_bytes()),
                 _ => bytes[place..place + 2].copy_from_slice(&f16::NAN.to_le_bytes()),
             }
             let w = pack(format, n, k, &bytes);
@@ -317,7 +331,7 @@ fn a_nan_in_the_weights_spoils_its_output_and_no_other() {
 
 #[test]
 fn rows_of_zeros_and_of_tiny_values_give_finite_outputs() {
-    for format in Format::ALL {
+    for format in WeightFormat::ALL {
         let (n, k) = (16, some_k(format, 2));
         let w = pack(format, n, k, &random_tensor(format, n, k, 3));
         for isa in Isa::available() {
@@ -337,27 +351,27 @@ fn an_input_is_reused_for_other_shapes() {
     let compute = Compute::new(Isa::detect().expect("a set"), 2);
     let mut x = Activations::new();
     let (mut big, mut small) = (vec![0f32; 6 * 20], vec![0f32; 20]);
-    let w = pack(Format::Q4_0, 20, 64, &random_tensor(Format::Q4_0, 20, 64, 1));
-    let v = pack(Format::F16, 20, 5, &random_tensor(Format::F16, 20, 5, 1));
+    let w = pack(WeightFormat::Q4_0, 20, 64, &random_tensor(WeightFormat::Q4_0, 20, 64, 1));
+    let v = pack(WeightFormat::F16, 20, 5, &random_tensor(WeightFormat::F16, 20, 5, 1));
     let rows = Random::new(2).floats(6 * 64);
-    compute.load(&rows, 64, Inputs::BOTH, &mut x);
-    compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut big }]);
+    compute.load(&rows, 64, InputForms::BOTH, &mut x);
+    compute.matmul(&x, &mut [MatrixProduct { weights: &w, out: &mut big }]);
     let before = big.clone();
-    compute.load(&rows[..5], 5, Inputs::F32, &mut x);
-    assert_eq!((x.rows(), x.k(), x.inputs(), x.f32_rows()), (1, 5, Inputs::F32, &rows[..5]));
-    compute.matmul(&x, &mut [MatmulJob { w: &v, out: &mut small }]);
-    compute.load(&rows, 64, Inputs::BOTH, &mut x);
-    compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut big }]);
+    compute.load(&rows[..5], 5, InputForms::F32, &mut x);
+    assert_eq!((x.rows(), x.k(), x.inputs(), x.f32_rows()), (1, 5, InputForms::F32, &rows[..5]));
+    compute.matmul(&x, &mut [MatrixProduct { weights: &v, out: &mut small }]);
+    compute.load(&rows, 64, InputForms::BOTH, &mut x);
+    compute.matmul(&x, &mut [MatrixProduct { weights: &w, out: &mut big }]);
     assert_eq!(big, before);
-    compute.load(&[], 64, Inputs::BOTH, &mut x);
-    compute.matmul(&x, &mut [MatmulJob { w: &w, out: &mut [] }]);
+    compute.load(&[], 64, InputForms::BOTH, &mut x);
+    compute.matmul(&x, &mut [MatrixProduct { weights: &w, out: &mut [] }]);
     compute.matmul(&x, &mut []);
 }
 
 #[test]
 fn bad_shapes_are_refused() {
     let team = Team::new(1);
-    for format in Format::ALL {
+    for format in WeightFormat::ALL {
         let k = format.block_len() * 2;
         let bytes = random_tensor(format, 3, k, 1);
         let got = bytes.len();

@@ -1,4 +1,5 @@
-//! The worker team: every part once, whatever the threads; panics come back; small jobs in great number.
+//! The worker team: every part once, whatever the threads; panics come back; small jobs in great
+//! number.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -127,10 +127,16 @@ impl ModelBuilder {
         self
     }
 
-    /// The exit head to draft with. Default: the one that comes with this crate for the model, if
-    /// there is one.
-    pub fn exit_head(mut self, source: ExitHeadSource) -> Self {
-        self.drafting.exit_head = source;
+    /// Drafts with the exit head of this file, which must be the model's. Default: the head that
+    /// comes with this crate for the model, if there is one.
+    pub fn exit_head(mut self, path: impl Into<PathBuf>) -> Self {
+        self.drafting.exit_head = ExitHeadSource::File(path.into());
+        self
+    }
+
+    /// Drafts without an exit head.
+    pub fn no_exit_head(mut self) -> Self {
+        self.drafting.exit_head = ExitHeadSource::Off;
         self
     }
 

@@ -1,6 +1,8 @@
 //! A conversation: messages, and replies that are streamed.
 
-use selfspec_engine::{Canceller, EngineError, Prompt};
+use std::time::Instant;
+
+use selfspec_engine::{Canceller, EngineError, Prompt, Request};
 use selfspec_speculate::SpecStats;
 use selfspec_text::Message;
 
@@ -15,6 +17,7 @@ impl Model {
         Chat {
             model: self.clone(),
             options: GenerateOptions::default(),
+            request: None,
             system: None,
             messages: Vec::new(),
             stats: SpecStats::default(),
@@ -37,6 +40,7 @@ impl Model {
 pub struct Chat {
     model: Model,
     options: GenerateOptions,
+    request: Option<Request>, // the options' own, made once, without its prompt
     system: Option<String>,
     messages: Vec<Message>,
     stats: SpecStats,
@@ -52,6 +56,7 @@ impl Chat {
     /// The conversation with other options for its replies.
     pub fn options(mut self, options: GenerateOptions) -> Self {
         self.options = options;
+        self.request = None;
         self
     }
 
@@ -109,11 +114,20 @@ impl Chat {
         self.stats.acceptance()
     }
 
+    fn submit(&mut self, prompt: Prompt) -> Result<TokenStream, Error> {
+        let request = match &self.request {
+            Some(request) => request.clone(),
+            None => self.request.insert(self.model.request(prompt.clone(), &self.options)?).clone(),
+        };
+        let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout);
+        self.model.submit(Request { prompt, deadline, ..request })
+    }
+
     /// A reply; where it fails, only the first `before` messages stay.
     fn reply_after(&mut self, before: usize) -> Result<Reply<'_>, Error> {
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages = system.chain(self.messages.iter().cloned()).collect();
-        match self.model.generate(Prompt::Chat(messages), &self.options) {
+        match self.submit(Prompt::Chat(messages)) {
             Ok(tokens) => Ok(Reply { chat: self, tokens, text: String::new(), before, open: true }),
             Err(error) => {
                 self.messages.truncate(before);

@@ -14,12 +14,12 @@ pub use chat::{Chat, Reply};
 pub use error::Error;
 pub use model::Model;
 pub use options::{DEFAULT_MAX_TOKENS, GenerateOptions};
-pub use speculation::{RequestedDrafter, SpeculationError, SpeculationRequest, exit_plan};
+pub use speculation::{RequestedDrafter, SpeculationError, SpeculationRequest};
 pub use stream::{Completion, GeneratedToken, TokenStream};
 
 // Types of other crates that a caller builds or matches because signatures here have them. All else
 // of those crates stays there: a program that needs it depends on them.
-pub use selfspec_engine::{ExitHeadSource, FinishReason, Prompt};
+pub use selfspec_engine::{FinishReason, Prompt};
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_speculate::{DraftLen, SamplingParams};
 pub use selfspec_text::{GrammarSource, Message};

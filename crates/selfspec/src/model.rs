@@ -33,7 +33,15 @@ impl Model {
     /// # Errors
     /// The prompt does not fit the context, or an option cannot be served.
     pub fn generate(&self, prompt: Prompt, options: &GenerateOptions) -> Result<TokenStream, Error> {
-        let request = self.request(prompt, options)?;
+        self.submit(self.request(prompt, options)?)
+    }
+
+    /// Submits a request as [`Model::request`] makes it, and streams the tokens. A caller with many
+    /// prompts and one grammar makes one request and clones it: the grammar is compiled once.
+    ///
+    /// # Errors
+    /// The prompt does not fit the context, or a field cannot be served.
+    pub fn submit(&self, request: Request) -> Result<TokenStream, Error> {
         Ok(TokenStream::new(self.engine.submit(request)?))
     }
 
@@ -70,8 +78,8 @@ impl Model {
         streams.into_iter().map(|stream| stream?.finish()).collect()
     }
 
-    /// The engine's request for a prompt and options, for a caller that submits it to a sink of
-    /// its own. The grammar is compiled here.
+    /// The engine's request for a prompt and options. The grammar is compiled here. It is a type of
+    /// the crate `selfspec-engine`.
     ///
     /// # Errors
     /// The speculation does not fit the model, the grammar cannot be used, or a prediction is given

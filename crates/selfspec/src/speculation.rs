@@ -174,10 +174,7 @@ impl SpeculationRequest {
 }
 
 /// The plan of an early exit. One at the end of the model skips nothing and is refused.
-///
-/// # Errors
-/// The layer is 0, or not below the model's depth.
-pub fn exit_plan(n_layers: usize, exit_layer: usize) -> Result<LayerPlan, SpeculationError> {
+fn exit_plan(n_layers: usize, exit_layer: usize) -> Result<LayerPlan, SpeculationError> {
     if exit_layer == n_layers {
         return Err(SpeculationError::ExitSkipsNothing { exit_layer, n_layers });
     }

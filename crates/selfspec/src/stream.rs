@@ -36,7 +36,7 @@ impl From<TokenEvent> for GeneratedToken {
     }
 }
 
-/// A finished generation.
+/// A finished generation: text, token ids, speed, and what speculation did.
 #[derive(Debug, Clone)]
 pub struct Completion {
     summary: Summary,

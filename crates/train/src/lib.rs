@@ -13,58 +13,24 @@
 //! nothing with it. The same texts, options and seed give the same bits on any number of threads.
 #![forbid(unsafe_code)]
 
-mod attention;
 mod backbone;
-mod batches;
-mod checkpoint;
-mod corpus;
+mod data;
 mod error;
-mod file;
-mod frozen;
-mod gate;
 mod head;
-mod judge;
 mod layer;
-mod layout;
-mod loss;
-mod norm;
-mod optimizer;
-mod options;
-mod product;
-mod progress;
-mod random;
-mod rollout;
-mod rotary;
-mod rows;
-mod schedule;
-mod shape;
-mod source;
-mod span;
-mod states;
-mod trainer;
-mod vocab;
-mod weights;
-mod wide;
-
-#[cfg(test)]
-mod engine_tests;
-#[cfg(test)]
-mod gradient_tests;
-#[cfg(test)]
-mod reference;
+mod math;
+mod steps;
 
 pub use backbone::{
     BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, Reading,
     Spans,
 };
-pub use corpus::{Corpus, Text};
+pub use data::corpus::{Corpus, Text};
+pub use data::states::{StateCache, StateSource};
+pub use data::vocab::{coverage, frequent_tokens};
 pub use error::TrainError;
-pub use file::Precision;
-pub use head::HeadPlan;
-pub use judge::{Acceptance, Judgement, TEMPERATURE};
-pub use options::{RunOptions, TrainOptions};
-pub use progress::{Event, StepReport};
-pub use schedule::Schedule;
-pub use states::{StateCache, StateSource};
-pub use trainer::{Outcome, Trainer};
-pub use vocab::{coverage, frequent_tokens};
+pub use head::{
+    Acceptance, Event, HeadPlan, Judgement, Outcome, Precision, RunOptions, StepReport, TEMPERATURE, TrainOptions,
+    Trainer,
+};
+pub use steps::schedule::Schedule;

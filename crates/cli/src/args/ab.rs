@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::BoolishValueParser;
 
-use super::{OUTPUT, parse};
+use super::headings::OUTPUT;
+use super::parse;
 
 #[derive(Debug, Args)]
 pub(crate) struct AbArgs {
     #[command(flatten)]
     pub(crate) file: RecordFileArg,
     /// Compare also the requests whose arm nobody drew: those that said themselves how to draft, and those of a server without a share
-    #[arg(long, env = "SELFSPEC_ALL", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) all: bool,
     /// Print one JSON object instead of the table
-    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
 }
 
@@ -24,20 +24,19 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) file: RecordFileArg,
     /// Server to send the requests to, without /v1
-    #[arg(long, env = "SELFSPEC_URL", value_name = "URL", default_value = "http://127.0.0.1:8080", hide_env = true)]
-    #[arg(value_parser = parse::not_empty)]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = parse::not_empty)]
     pub(crate) url: String,
     /// Key to send with them
-    #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
+    #[arg(long, value_name = "KEY", value_parser = parse::not_empty, hide_env_values = true)]
     pub(crate) api_key: Option<String>,
     /// How fast the recorded time passes: 2 is twice as fast; max: each request as soon as there is room
-    #[arg(long, env = "SELFSPEC_SPEED", value_name = "X|max", default_value = "1", value_parser = speed, hide_env = true)]
+    #[arg(long, value_name = "X|max", default_value = "1", value_parser = speed)]
     pub(crate) speed: Speed,
     /// Most requests at a time; others wait for their turn
-    #[arg(long, env = "SELFSPEC_CONCURRENCY", value_name = "N", default_value = "64", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse::count)]
     pub(crate) concurrency: usize,
     /// Print one JSON object instead of the summary
-    #[arg(long, env = "SELFSPEC_JSON", value_parser = BoolishValueParser::new(), hide_env = true, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct RecordFileArg {
     #[arg(value_name = "FILE")]
     pub(crate) path: PathBuf,
     /// Leave out lines that cannot be read, instead of failing
-    #[arg(long, env = "SELFSPEC_SKIP_DAMAGED", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) skip_damaged: bool,
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 
-use super::{OUTPUT, SAMPLING, parse};
+use super::headings::{OUTPUT, SAMPLING};
+use super::parse;
 
 /// What the figures are of.
 pub(super) const FIGURES: &str = "Every request is streamed, and its chunks are timed as they arrive. Tokens are counted by the server (usage), not by chunks, of which one can \
@@ -44,26 +44,25 @@ pub(crate) enum ServedSpeculation {
 #[command(next_help_heading = "Server")]
 pub(crate) struct TargetArgs {
     /// Where the server is, without /v1
-    #[arg(long, env = "SELFSPEC_URL", value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = parse::url)]
-    #[arg(hide_env = true)]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = parse::url)]
     pub(crate) url: String,
     /// Path that is asked
-    #[arg(long, env = "SELFSPEC_ENDPOINT", value_enum, value_name = "PATH", default_value = "chat", hide_env = true)]
+    #[arg(long, value_enum, value_name = "PATH", default_value = "chat")]
     pub(crate) endpoint: Endpoint,
     /// Name of the model; its variable is SELFSPEC_MODEL_NAME [default: the first that the server lists]
     #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty)]
     pub(crate) model: Option<String>,
     /// Key that the requests carry
-    #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
+    #[arg(long, value_name = "KEY", value_parser = parse::not_empty, hide_env_values = true)]
     pub(crate) api_key: Option<String>,
     /// Take each chunk for one token where the server's streams tell no counts; without it, such requests have failed
-    #[arg(long, env = "SELFSPEC_COUNT_CHUNKS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) count_chunks: bool,
     /// Ask for `timings_per_token`, a count of tokens with each chunk, which this program's server and llama-server know; implied by the flags of speculation
-    #[arg(long, env = "SELFSPEC_TIMINGS_PER_TOKEN", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) timings_per_token: bool,
     /// Seconds after which a request has failed
-    #[arg(long, env = "SELFSPEC_TIMEOUT", value_name = "S", value_parser = parse::count, default_value = "600", hide_env = true)]
+    #[arg(long, value_name = "S", value_parser = parse::count, default_value = "600")]
     pub(crate) timeout: usize,
 }
 
@@ -71,37 +70,34 @@ pub(crate) struct TargetArgs {
 #[command(next_help_heading = "Load")]
 pub(crate) struct TrafficArgs {
     /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
-    #[arg(long, env = "SELFSPEC_PROMPTS", value_name = "FILE", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
     /// Use only the first N prompts
-    #[arg(long, env = "SELFSPEC_LIMIT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
     pub(crate) limit: Option<usize>,
     /// Requests of a run, which take the prompts in turn [default: one for each prompt]
-    #[arg(long, env = "SELFSPEC_REQUESTS", value_name = "N", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
     pub(crate) requests: Option<usize>,
     /// Most requests at a time; each number is a run of its own [default: 1, or no limit with a --request-rate]
-    #[arg(long, env = "SELFSPEC_CONCURRENCY", value_name = "N,...", value_delimiter = ',', value_parser = parse::threads)]
-    #[arg(hide_env = true)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse::threads)]
     pub(crate) concurrency: Vec<usize>,
     /// Requests a second, which arrive as in a Poisson process; inf: each as soon as --concurrency allows
-    #[arg(long, env = "SELFSPEC_REQUEST_RATE", value_name = "R|inf", value_parser = parse::request_rate, default_value = "inf")]
-    #[arg(hide_env = true)]
+    #[arg(long, value_name = "R|inf", value_parser = parse::request_rate, default_value = "inf")]
     pub(crate) request_rate: f64,
     /// Decides the arrivals
-    #[arg(long, env = "SELFSPEC_SEED", value_name = "N", default_value = "0", value_parser = parse::seed, hide_env = true)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse::seed)]
     pub(crate) seed: u64,
     /// Runs of each setting, which take turns; medians count
-    #[arg(short, long, env = "SELFSPEC_REPETITIONS", value_name = "N", default_value = "1", value_parser = parse::count)]
-    #[arg(hide_env = true)]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse::count)]
     pub(crate) repetitions: usize,
     /// Requests of one token before anything is measured [default: 1; one for each prompt where runs are compared]
-    #[arg(long, env = "SELFSPEC_WARMUP", value_name = "N", hide_env = true)]
+    #[arg(long, value_name = "N")]
     pub(crate) warmup: Option<usize>,
     /// Ask for speculation auto or off, a field that this program's server knows [default: the field is not sent]
-    #[arg(long, env = "SELFSPEC_SPECULATION", value_enum, value_name = "auto|off", hide_env = true)]
+    #[arg(long, value_enum, value_name = "auto|off")]
     pub(crate) speculation: Option<ServedSpeculation>,
     /// Run each setting with speculation and without, in turn, and print the ratio
-    #[arg(long, env = "SELFSPEC_COMPARE_SPECULATION", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) compare_speculation: bool,
 }
 
@@ -109,17 +105,16 @@ pub(crate) struct TrafficArgs {
 #[command(next_help_heading = SAMPLING)]
 pub(crate) struct AnswerArgs {
     /// Most tokens of an answer
-    #[arg(short = 'n', long, env = "SELFSPEC_MAX_TOKENS", value_name = "N", default_value = "128")]
-    #[arg(value_parser = parse::count, hide_env = true)]
+    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_parser = parse::count)]
     pub(crate) max_tokens: usize,
     /// Temperature; 0 always takes the most probable token
-    #[arg(long, env = "SELFSPEC_TEMPERATURE", value_name = "T", default_value = "0", value_parser = parse::temperature, hide_env = true)]
+    #[arg(long, value_name = "T", default_value = "0", value_parser = parse::temperature)]
     pub(crate) temperature: f32,
     /// Seed that every request carries [default: none]
-    #[arg(long, env = "SELFSPEC_SAMPLING_SEED", value_name = "N", value_parser = parse::seed, hide_env = true)]
+    #[arg(long, value_name = "N", value_parser = parse::seed)]
     pub(crate) sampling_seed: Option<u64>,
     /// Ask for all of --max-tokens, past the end of the text: `ignore_eos`, which not every server knows
-    #[arg(long, env = "SELFSPEC_IGNORE_EOS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) ignore_eos: bool,
 }
 

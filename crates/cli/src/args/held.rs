@@ -13,17 +13,15 @@ const HELD: &str = "Structure";
 #[group(multiple = true)]
 pub(crate) struct HeldArgs {
     /// The text must be a JSON value by the schema in this file; `object`: any JSON object
-    #[arg(long, env = "SELFSPEC_JSON_SCHEMA", value_name = "FILE", value_parser = parse::not_empty, hide_env = true)]
-    #[arg(conflicts_with_all = ["regex", "lark"])]
+    #[arg(long, value_name = "FILE", value_parser = parse::not_empty, conflicts_with_all = ["regex", "lark"])]
     pub(crate) json_schema: Option<String>,
     /// The text must match this regular expression from end to end
-    #[arg(long, env = "SELFSPEC_REGEX", value_name = "REGEX", value_parser = parse::not_empty, hide_env = true)]
-    #[arg(conflicts_with = "lark")]
+    #[arg(long, value_name = "REGEX", value_parser = parse::not_empty, conflicts_with = "lark")]
     pub(crate) regex: Option<String>,
     /// The text must be what the grammar in this file describes (llguidance's variant of Lark)
-    #[arg(long, env = "SELFSPEC_LARK", value_name = "FILE", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) lark: Option<PathBuf>,
     /// The text is expected to be much like that in this file: drafts are copied from it (never changes the output)
-    #[arg(long, env = "SELFSPEC_PREDICTION", value_name = "FILE", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) prediction: Option<PathBuf>,
 }

@@ -5,9 +5,13 @@ use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 use std::time::Duration;
 
-use selfspec_engine::{DraftLen, ExitHeadSource, MAX_DRAFT, ToolStyle};
+use selfspec_engine::ExitHeadSource;
+use selfspec_speculate::{DraftLen, MAX_DRAFT};
+use selfspec_text::ToolStyle;
 
-use super::Features;
+/// The layers whose states an exit head reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Features(pub(crate) Vec<usize>);
 
 /// A floating-point number, which must pass `ok`.
 fn number(s: &str, ok: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {

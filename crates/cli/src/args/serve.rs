@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::BoolishValueParser;
 
+use super::model::{ComputeArgs, ModelArg};
+use super::parse;
 use super::parse::ToolStyleArg;
-use super::{ComputeArgs, ModelArg, parse};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -28,25 +28,25 @@ pub(crate) struct ServeArgs {
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
     /// Address to listen on; 0.0.0.0 lets other machines in
-    #[arg(long, env = "SELFSPEC_HOST", value_name = "ADDR", default_value = "127.0.0.1", hide_env = true)]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) host: IpAddr,
     /// Port to listen on; 0: one that is free
-    #[arg(long, env = "SELFSPEC_PORT", value_name = "PORT", default_value = "8080", hide_env = true)]
+    #[arg(long, value_name = "PORT", default_value = "8080")]
     pub(crate) port: u16,
     /// Key that requests must carry (Authorization: Bearer KEY, or X-Api-Key); can be given several times [default: none is asked for]
-    #[arg(long, env = "SELFSPEC_API_KEY", value_name = "KEY", value_parser = parse::not_empty, hide_env = true, hide_env_values = true)]
+    #[arg(long, value_name = "KEY", value_parser = parse::not_empty, hide_env_values = true)]
     pub(crate) api_key: Vec<String>,
     /// File of keys, one a line; what follows a # is a comment
-    #[arg(long, env = "SELFSPEC_API_KEY_FILE", value_name = "FILE", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
     /// Origin whose pages may use the server from a browser, like https://example.org, or * for all; can be given several times [default: none]
-    #[arg(long, env = "SELFSPEC_CORS_ORIGIN", value_name = "ORIGIN", value_parser = parse::not_empty, hide_env = true)]
+    #[arg(long, value_name = "ORIGIN", value_parser = parse::not_empty)]
     pub(crate) cors_origin: Vec<String>,
     /// Name of the model in the API [default: MODEL, or the last part of its path]
-    #[arg(long, env = "SELFSPEC_MODEL_NAME", value_name = "NAME", value_parser = parse::not_empty, hide_env = true)]
+    #[arg(long, value_name = "NAME", value_parser = parse::not_empty)]
     pub(crate) model_name: Option<String>,
     /// How the model writes calls of functions: llama3, hermes or json; auto: as its chat template shows it
-    #[arg(long, env = "SELFSPEC_TOOL_STYLE", value_name = "STYLE", default_value = "auto", value_parser = parse::tool_style, hide_env = true)]
+    #[arg(long, value_name = "STYLE", default_value = "auto", value_parser = parse::tool_style)]
     pub(crate) tool_style: ToolStyleArg,
 }
 
@@ -54,28 +54,28 @@ pub(crate) struct AccessArgs {
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
     /// Most sequences in a step; others wait
-    #[arg(long, env = "SELFSPEC_MAX_BATCH", value_name = "N", default_value = "8", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse::count)]
     pub(crate) max_batch: usize,
     /// Most requests under way, those that wait included; others are answered 429
-    #[arg(long, env = "SELFSPEC_MAX_REQUESTS", value_name = "N", default_value = "128", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "N", default_value = "128", value_parser = parse::count)]
     pub(crate) max_requests: usize,
     /// Most connections at a time; others wait
-    #[arg(long, env = "SELFSPEC_MAX_CONNECTIONS", value_name = "N", default_value = "1024", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = parse::count)]
     pub(crate) max_connections: usize,
     /// How long a request may wait and run; it ends with an error then [default: as long as it takes]
-    #[arg(long, env = "SELFSPEC_REQUEST_TIMEOUT", value_name = "SECONDS", value_parser = parse::seconds, hide_env = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
     pub(crate) request_timeout: Option<Duration>,
     /// How long a client may take nothing of its answer; it loses its connection then
-    #[arg(long, env = "SELFSPEC_STALL_TIMEOUT", value_name = "SECONDS", default_value = "60", value_parser = parse::seconds, hide_env = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse::seconds)]
     pub(crate) stall_timeout: Duration,
     /// Longest sequence, in positions [default: what the model was made for]
-    #[arg(short = 'c', long, env = "SELFSPEC_CONTEXT", value_name = "N", value_parser = parse::count, hide_env = true)]
+    #[arg(short = 'c', long, value_name = "N", value_parser = parse::count)]
     pub(crate) context: Option<usize>,
     /// Forget what a request has read when it is over, instead of keeping it for those that begin alike
-    #[arg(long, env = "SELFSPEC_NO_PREFIX_CACHE", hide_env = true)]
+    #[arg(long)]
     pub(crate) no_prefix_cache: bool,
     /// Memory for the KV cache, in MiB [default: room for one sequence of the whole context, and for short ones beside it]
-    #[arg(long, env = "SELFSPEC_KV_MIB", value_name = "MIB", value_parser = parse::count, hide_env = true)]
+    #[arg(long, value_name = "MIB", value_parser = parse::count)]
     pub(crate) kv_mib: Option<usize>,
 }
 
@@ -83,12 +83,12 @@ pub(crate) struct LoadArgs {
 #[command(next_help_heading = "Roll-out and record")]
 pub(crate) struct WatchArgs {
     /// Share of the requests that draft, chosen by their ids (X-Request-Id), of those that do not say how to; `selfspec ab` compares them with the others [default: all]
-    #[arg(long, env = "SELFSPEC_SPECULATE_SHARE", value_name = "SHARE", value_parser = parse::share, hide_env = true)]
+    #[arg(long, value_name = "SHARE", value_parser = parse::share)]
     pub(crate) speculate_share: Option<f64>,
     /// Append a line of JSON to this file for each request that ends: times, tokens, drafts, no texts
-    #[arg(long, env = "SELFSPEC_RECORD", value_name = "FILE", hide_env = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// Record the requests' bodies and the answers' texts as well, for `selfspec replay`
-    #[arg(long, env = "SELFSPEC_RECORD_PROMPTS", value_parser = BoolishValueParser::new(), hide_env = true)]
+    #[arg(long)]
     pub(crate) record_prompts: bool,
 }

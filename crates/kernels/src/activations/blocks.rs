@@ -1,15 +1,17 @@
-//! Where the 8-bit blocks of activations lie.
+//! The memory layout of the 8-bit blocks of activations.
 
 /// Values in a block.
 pub(crate) const BLOCK: usize = 32;
 
-/// By how many bits the sums are kept shifted: the offsets of Q4_0 and Q8_0, whose kernels then need not shift.
+/// Shifts, in bits, of the stored negated sums: the offsets of Q4_0 and Q8_0, whose kernels then
+/// need no shift.
 pub(crate) const NEG_SUM: [i32; 2] = [3, 7];
-/// The same for halves: the offset of Q6_K.
+/// The same for the sums of half blocks: the offset of Q6_K.
 pub(crate) const NEG_HALF: i32 = 5;
 
-/// A place among the 8-bit blocks: a block's values and what is kept with it. In a tile the rows' first blocks lie together, then come
-/// their second blocks. The quantiser writes through these pointers, the kernels only read.
+/// Pointers to one block's values, scale and sums. In a tile the rows' first blocks lie together,
+/// then their second blocks, and so on. The quantiser writes through these pointers; the kernels
+/// only read.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockPtrs {
     pub(crate) q: *mut i8,
@@ -21,7 +23,7 @@ pub(crate) struct BlockPtrs {
 }
 
 impl BlockPtrs {
-    /// The place `blocks` further on.
+    /// The pointers to the block that is `blocks` further on.
     #[inline(always)]
     pub(crate) fn skip(self, blocks: usize) -> BlockPtrs {
         BlockPtrs {

@@ -5,6 +5,5 @@ mod quantize;
 mod rows;
 
 pub(crate) use blocks::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
-pub(crate) use quantize::largest_magnitude;
 pub use rows::Activations;
-pub(crate) use rows::Fill;
+pub(crate) use rows::FillShape;

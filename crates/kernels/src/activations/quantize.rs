@@ -1,14 +1,16 @@
-//! From floats to 8-bit blocks: the same bits on every instruction set.
+//! Quantises floats to 8-bit blocks, with the same bits on every instruction set.
 //!
-//! A block's scale is its largest magnitude over 127; its integers are the values times 127 over that magnitude, a quotient and a product
-//! in f32, rounded to the nearest, ties to even. A block of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN scale and no values.
+//! A block's scale is its largest magnitude over 127. Its integers are the values times (127 over
+//! that magnitude), a quotient and a product in f32, rounded to the nearest, ties to even. A block
+//! of zeros, or of numbers below 4e-37, has scale 0. A block with a NaN or an infinity gets a NaN
+//! scale and zeros as integers.
 
 use crate::activations::blocks::{BLOCK, BlockPtrs, NEG_HALF, NEG_SUM};
-use crate::simd::Isa;
-use crate::simd::MAGIC;
+use crate::simd::{Isa, MAGIC, largest_magnitude};
 
 impl BlockPtrs {
-    /// A block without values: of scale 0, or NaN where `largest`, the bits of its largest magnitude, is no finite number.
+    /// Writes a block of zeros. Its scale is 0, or NaN if `largest`, the bits of its largest
+    /// magnitude, is not finite.
     ///
     /// # Safety
     /// Every pointer may be written for one block.
@@ -27,23 +29,17 @@ impl BlockPtrs {
     }
 }
 
-/// Largest magnitudes for which 127 over them is a finite number: from this many bits to those of infinity.
+/// Bits of the least magnitude m for which 127 / m is finite.
 const LEAST: u32 = 0x02fe_0001;
 
-/// The largest magnitude of `values`, as bits; magnitudes order as their bits do, with infinity and then NaN above all numbers.
-#[inline(always)]
-pub(crate) fn largest_magnitude(values: &[f32]) -> u32 {
-    values.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff))
-}
-
-/// Whether a block with this largest magnitude, as bits, has values.
+/// Whether a block with this largest magnitude, as bits, has integers other than 0.
 #[inline(always)]
 fn has_values(largest: u32) -> bool {
     (LEAST..f32::INFINITY.to_bits()).contains(&largest)
 }
 
-/// Quantises `n` blocks of 32 values, which lie one after the other at `values`; the first goes to `out`, and each other one
-/// `step` blocks further on.
+/// Quantises the `n` blocks of 32 values at `values`, which lie one after the other. The first goes
+/// to `out`, each further one `step` blocks after the one before.
 ///
 /// # Safety
 /// The processor has `isa`; `values` can be read, and `out` be written at those places.
@@ -71,7 +67,8 @@ unsafe fn scalar(values: &[f32; BLOCK], out: BlockPtrs) {
         }
         let largest = f32::from_bits(largest);
         let (inverse, scale) = (127.0 / largest, largest / 127.0);
-        // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even, without a library call.
+        // Adding and taking away 1.5 * 2^23 rounds to the nearest integer, ties to even, without a
+        // library call.
         let q = values.map(|x| (x * inverse + MAGIC - MAGIC) as i8);
         let [a, b] = [0, 1].map(|half| q[16 * half..][..16].iter().map(|q| i32::from(*q)).sum::<i32>());
         out.q.cast::<[i8; BLOCK]>().write(q);
@@ -99,7 +96,8 @@ mod x86 {
         _mm_cvtsi128_si32(v) as u32
     }
 
-    /// Writes scale and sums, given sums of values whose lanes 0 to 3 make the first half and 4 to 7 the second.
+    /// Writes scale and sums, given sums of values whose lanes 0 to 3 make the first half and 4 to
+    /// 7 the second.
     ///
     /// # Safety
     /// As [`BlockPtrs::write_empty`].

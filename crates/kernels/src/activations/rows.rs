@@ -1,28 +1,31 @@
-//! The input of matrix products: rows of floats and, for quantised weights, the same rows as 8-bit blocks.
+//! The input of matrix products: rows of floats and, for quantised weights, the same rows as 8-bit
+//! blocks.
 //!
-//! A block is 32 values of one row with a scale (see `quantize.rs`). The sums that quantised weights need for their offsets are kept
-//! with it. A block's bits depend on its 32 values only, and are the same on every instruction set. A block with a NaN or an
-//! infinity gets a NaN scale, so that every product with it is NaN: quantising must not hide a fault.
+//! A block is 32 values of one row with a scale (see `quantize.rs`). Beside it stand the sums that
+//! quantised weights need for their offsets. A block's bits depend on its 32 values only, and are
+//! the same on every instruction set. A block with a NaN or an infinity gets a NaN scale, so that
+//! every product with it is NaN: quantising must not hide a fault.
 //!
-//! Rows that meet a panel together, a tile, lie together: their first blocks, then their second blocks, and so on. So a kernel finds the
-//! blocks of all its rows at constant distances from one pointer.
+//! The rows of a tile, which a kernel multiplies by a panel together, lie together: their first
+//! blocks, then their second blocks, and so on. So a kernel finds the blocks of all its rows at
+//! constant distances from one pointer.
 
 use std::cell::RefCell;
 
 use crate::activations::blocks::{BLOCK, BlockPtrs};
 use crate::activations::quantize::quantize_blocks;
-use crate::format::Inputs;
-use crate::matmul::PanelMatrix;
-use crate::matmul::tile_rows;
+use crate::compute::Compute;
+use crate::format::InputForms;
 use crate::simd::Isa;
 use crate::team::{SendPtr, Team};
 
-/// Rows as floats, as 8-bit blocks, or as both. Reused from step to step: it grows and never shrinks.
+/// Rows as floats, as 8-bit blocks, or as both. The buffers are reused from step to step: they grow
+/// and never shrink.
 #[derive(Debug)]
 pub struct Activations {
     rows: usize,
     k: usize,
-    inputs: Inputs,
+    inputs: InputForms,
     tile: usize,             // rows of a tile
     f32s: Vec<f32>,          // (row, k)
     q: Vec<i8>,              // (tile, block, row of the tile, 32), zeros beyond k
@@ -35,40 +38,40 @@ pub struct Activations {
 
 /// The order of the 8-bit blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Order {
+struct BlockOrder {
     rows: usize,
     blocks: usize,
     tile: usize, // rows of a tile; the last one may have fewer
 }
 
-impl Order {
-    /// First row of the tile of `row`, and the tile's rows.
+impl BlockOrder {
+    /// First row of the tile that holds `row`, and the number of its rows.
     fn tile_of(self, row: usize) -> (usize, usize) {
         let first = row / self.tile * self.tile;
         (first, self.tile.min(self.rows - first))
     }
 
-    /// Where block `b` of `row` stands.
+    /// Index of block `b` of `row`.
     fn place(self, row: usize, b: usize) -> usize {
         let (first, count) = self.tile_of(row);
         first * self.blocks + b * count + (row - first)
     }
 }
 
-/// The shape of [`Activations::fill`].
-pub(crate) struct Fill {
+/// The rows that [`Activations::fill`] makes.
+pub(crate) struct FillShape {
     /// Rows.
     pub(crate) rows: usize,
     /// Values in a row.
     pub(crate) k: usize,
-    /// The representations that are wanted.
-    pub(crate) inputs: Inputs,
-    /// Values that are worth a part of their own on the team.
+    /// The representations to make.
+    pub(crate) inputs: InputForms,
+    /// Values that make a part worth its claim by a thread of the team.
     pub(crate) grain: usize,
 }
 
 thread_local! {
-    /// Where rows are made that nobody wants as floats.
+    /// Holds a row while it is made, when only its 8-bit blocks are kept.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -90,7 +93,7 @@ impl Activations {
         Activations {
             rows: 0,
             k: 0,
-            inputs: Inputs::BOTH,
+            inputs: InputForms::BOTH,
             tile: 1,
             f32s: Vec::new(),
             q: Vec::new(),
@@ -112,25 +115,22 @@ impl Activations {
         self.k
     }
 
-    /// The representations that are there.
-    pub fn inputs(&self) -> Inputs {
+    /// The representations that these rows have.
+    pub fn inputs(&self) -> InputForms {
         self.inputs
     }
 
-    /// The rows as floats. Shape: (row, k); empty if they are not there as such.
+    /// The rows as floats. Shape: (row, k); empty if the rows have no floats.
     pub fn f32_rows(&self) -> &[f32] {
         if self.inputs.f32 { &self.f32s[..self.rows * self.k] } else { &[] }
     }
 
-    /// # Panics
-    /// If these rows are no input of `w` on this instruction set.
-    pub(crate) fn check(&self, isa: Isa, w: &PanelMatrix) {
-        assert_eq!(w.k(), self.k, "the matrix and its input differ in k");
-        assert_eq!(self.tile, tile_rows(isa), "the rows lie in tiles of {isa}");
-        assert!(self.inputs.has(w.wants()), "{w:?} wants {:?} rows", w.wants());
+    /// Rows of a tile.
+    pub(crate) fn tile(&self) -> usize {
+        self.tile
     }
 
-    /// The first block of the first tile, to be read.
+    /// The first block of the first tile, for reading.
     pub(crate) fn block_ptrs(&self) -> BlockPtrs {
         BlockPtrs {
             q: self.q.as_ptr().cast_mut(),
@@ -142,9 +142,10 @@ impl Activations {
         }
     }
 
-    /// Makes room for `rows` rows of `k` values, and gives what writes them. The contents are old values until then.
-    pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: Inputs) -> Writer {
-        (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, tile_rows(isa));
+    /// Makes room for `rows` rows of `k` values, and returns their writer. Until it writes them the
+    /// contents are old values.
+    pub(crate) fn prepare(&mut self, isa: Isa, rows: usize, k: usize, inputs: InputForms) -> ActivationWriter {
+        (self.rows, self.k, self.inputs, self.tile) = (rows, k, inputs, isa.tile_rows());
         if inputs.f32 {
             grow(&mut self.f32s, rows * k);
         }
@@ -157,10 +158,10 @@ impl Activations {
             grow(&mut self.neg_sum, rows * blocks);
             grow(&mut self.neg_half, rows * blocks);
         }
-        Writer {
+        ActivationWriter {
             isa,
             k,
-            order: Order { rows, blocks, tile: self.tile },
+            order: BlockOrder { rows, blocks, tile: self.tile },
             inputs,
             f32s: SendPtr(self.f32s.as_mut_ptr()),
             first: BlockPtrs {
@@ -174,22 +175,25 @@ impl Activations {
         }
     }
 
-    /// Replaces the contents: calls `f(row, out)` to write each row, then quantises it while it is in cache. Calls are spread over the
-    /// team; `out` holds any values when `f` is called, which must not fill activations itself.
+    /// Replaces the contents: calls `f(row, out)` to write each row, then quantises it while it is
+    /// in cache. The team shares the calls. `out` holds arbitrary values when `f` is called. `f`
+    /// must not fill activations itself.
     ///
     /// # Panics
     /// If `f` panics.
-    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: Fill, f: impl Fn(usize, &mut [f32]) + Sync) {
-        let Fill { rows, k, inputs, grain } = shape;
+    pub(crate) fn fill(&mut self, team: &Team, isa: Isa, shape: FillShape, f: impl Fn(usize, &mut [f32]) + Sync) {
+        let FillShape { rows, k, inputs, grain } = shape;
         let writer = self.prepare(isa, rows, k, inputs);
         if rows == 0 || k == 0 {
             return;
         }
-        // Whole tiles, as the blocks of a tile's rows share cache lines: two threads would take them from each other.
+        // Parts are whole tiles: the blocks of a tile's rows share cache lines, which two threads
+        // would take from each other.
         let per_part = grain.div_ceil(k).next_multiple_of(self.tile);
         team.run(rows.div_ceil(per_part), &|part| {
             for row in part * per_part..rows.min((part + 1) * per_part) {
-                // SAFETY: row < rows, every row is in one part, and `self` is borrowed until all parts have returned.
+                // SAFETY: row < rows, every row is in one part, and `self` is borrowed until all
+                // parts have returned.
                 unsafe {
                     if inputs.f32 {
                         let out = writer.values(row, 0, k);
@@ -208,40 +212,53 @@ impl Activations {
     }
 }
 
-/// Writes [`Activations`] from several threads, each its own ranges of values.
-pub(crate) struct Writer {
+impl Compute {
+    /// Copies `rows`, shape (row, k), to `x`, in the representations `inputs`.
+    ///
+    /// # Panics
+    /// If `k` is 0 or `rows` is not a whole number of rows.
+    pub fn load(&self, rows: &[f32], k: usize, inputs: InputForms, x: &mut Activations) {
+        assert!(k > 0 && rows.len().is_multiple_of(k), "{} values are no whole number of rows of {k}", rows.len());
+        let shape = FillShape { rows: rows.len() / k, k, inputs, grain: 1 << 14 };
+        x.fill(self.team(), self.isa(), shape, |row, out| out.copy_from_slice(&rows[row * k..][..k]));
+    }
+}
+
+/// Writes [`Activations`] from several threads; each thread writes its own ranges of values.
+pub(crate) struct ActivationWriter {
     isa: Isa,
     k: usize,
-    order: Order,
-    inputs: Inputs,
+    order: BlockOrder,
+    inputs: InputForms,
     f32s: SendPtr<f32>,
     first: BlockPtrs, // the first row's first block
 }
 
-// SAFETY: the pointers alone do nothing; each method's caller says which range is its own.
-unsafe impl Sync for Writer {}
+// SAFETY: sharing the pointers alone is harmless; each method's caller says which range is its own.
+unsafe impl Sync for ActivationWriter {}
 
-impl Writer {
-    /// The floats `from..from + len` of `row`, to be written; only where there are floats.
+impl ActivationWriter {
+    /// The floats `from..from + len` of `row`, for writing; only if the activations have floats.
     ///
     /// # Safety
-    /// The activations must be borrowed for as long as the writer is used, `row` be one of their rows and `from + len <= k`;
-    /// nobody else may use the range as long as the slice lives.
+    /// The activations must be borrowed for as long as the writer is used, `row` be one of their
+    /// rows and `from + len <= k`; nobody else may use the range as long as the slice lives.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn values(&self, row: usize, from: usize, len: usize) -> &mut [f32] {
         // SAFETY: the range lies in the row; the rest is the caller's.
         unsafe { std::slice::from_raw_parts_mut(self.f32s.get().add(row * self.k + from), len) }
     }
 
-    /// Where block `b` of `row` goes.
+    /// The pointers to block `b` of `row`.
     fn block(&self, row: usize, b: usize) -> BlockPtrs {
         self.first.skip(self.order.place(row, b))
     }
 
-    /// Writes the 8-bit blocks of a whole row, if the activations have blocks. The last one is padded with zeros if need be.
+    /// Writes the 8-bit blocks of a whole row, if the activations have blocks. Zeros pad the last
+    /// block.
     ///
     /// # Safety
-    /// As [`Writer::values`], for all of the row.
+    /// As [`ActivationWriter::values`], for all of the row.
     unsafe fn quantize(&self, row: usize, values: &[f32]) {
         if !self.inputs.int8 {
             return;
@@ -260,11 +277,11 @@ impl Writer {
         }
     }
 
-    /// Writes one block of each of a few rows, `first_row` and on: values and 8-bit block. `values`: (row, 32), of which `len`
-    /// are written; `len` is 32, or less at the end of a row.
+    /// Writes one block of each of a few rows, `first_row` and on: values and 8-bit block.
+    /// `values`: (row, 32), of which `len` are written; `len` is 32, or less at the end of a row.
     ///
     /// # Safety
-    /// As [`Writer::values`] for each of the rows; `from` must be a multiple of 32.
+    /// As [`ActivationWriter::values`] for each of the rows; `from` must be a multiple of 32.
     pub(crate) unsafe fn put_column(&self, first_row: usize, from: usize, len: usize, values: &[[f32; BLOCK]]) {
         if self.inputs.f32 {
             for (r, values) in values.iter().enumerate() {
@@ -278,7 +295,8 @@ impl Writer {
                 let row = first_row + done;
                 let (tile, rows) = self.order.tile_of(row);
                 let count = (tile + rows - row).min(values.len() - done);
-                // SAFETY: block `from / 32` of each row belongs to the caller's range, and those of a tile's rows lie side by side.
+                // SAFETY: block `from / 32` of each row belongs to the caller's range, and those of
+                // a tile's rows lie side by side.
                 unsafe {
                     quantize_blocks(
                         self.isa,
@@ -298,12 +316,14 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// All that is kept of a row's blocks, as bits.
+    /// Everything stored for a row's blocks, as bits.
     fn quantised(isa: Isa, src: &[f32]) -> (Vec<i8>, Vec<[u32; 8]>) {
         let team = Team::new(1);
         let mut x = Activations::new();
         let k = src.len();
-        x.fill(&team, isa, Fill { rows: 1, k, inputs: Inputs::BOTH, grain: 1 }, |_, out| out.copy_from_slice(src));
+        x.fill(&team, isa, FillShape { rows: 1, k, inputs: InputForms::BOTH, grain: 1 }, |_, out| {
+            out.copy_from_slice(src)
+        });
         let blocks = (0..k.div_ceil(BLOCK)).map(|b| {
             let [n0, n1] = x.neg_half[b].map(|n| n as u32);
             let [s0, s1] = x.neg_sum[b].map(|n| n as u32);
@@ -369,7 +389,7 @@ mod tests {
         let src = noise(rows * k, 3);
         let mut whole = Activations::new();
         let fill = |x: &mut Activations, threads, grain| {
-            let shape = Fill { rows, k, inputs: Inputs::BOTH, grain };
+            let shape = FillShape { rows, k, inputs: InputForms::BOTH, grain };
             x.fill(&Team::new(threads), Isa::Scalar, shape, |row, out| out.copy_from_slice(&src[row * k..][..k]));
         };
         fill(&mut whole, 1, 1 << 20);

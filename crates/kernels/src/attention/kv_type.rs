@@ -1,26 +1,27 @@
-//! How the KV cache holds numbers: the types, and what attention and the cache need of each.
+//! [`KvType`]: the number types of the KV cache, and the operations that attention and the cache
+//! need of each.
 //!
 //! - f16: two bytes a value.
-//! - q8: a byte a value and, for each position and KV head, one f32 scale for K and one for V, the largest magnitude / 127. A scale comes
-//!   from its own position's values alone, so how K and V got into the cache never shows in their bits. Attention multiplies a
-//!   score by its key's scale and a weight by its value's scale: no value is ever multiplied on its own.
+//! - q8: one byte a value and, for each position and KV head, one f32 scale for K and one for V,
+//!   the largest magnitude / 127. A scale depends on its own position's values only, so the way K
+//!   and V came into the cache never changes their bits. Attention multiplies a score by its key's
+//!   scale and a weight by its value's scale, never single values.
 
 use std::fmt;
 use std::str::FromStr;
 
 use bytemuck::Pod;
 
-use crate::activations::largest_magnitude;
 use crate::error::KernelError;
-use crate::simd::{Lanes, MAGIC};
+use crate::simd::{Lanes, MAGIC, largest_magnitude};
 
-/// What the KV cache holds its numbers in.
+/// The number type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum KvType {
     /// 16-bit floating point. A magnitude above 65,504 becomes infinite.
     #[default]
     F16,
-    /// 8-bit integers with an f32 scale for each position and head: about half of the memory of f16.
+    /// 8-bit integers with an f32 scale for each position and head: about half the memory of f16.
     Q8,
 }
 
@@ -86,10 +87,11 @@ pub(crate) trait Element: Pod {
     /// `from` must be valid for reading `WIDTH` values.
     unsafe fn load<L: Lanes>(l: L, from: *const Self) -> L::V;
 
-    /// The scale of one position's K or V, (head_dim): what the values that [`Element::narrow`] makes are to be multiplied by.
+    /// The scale of one position's K or V, (head_dim): the factor of the values that
+    /// [`Element::narrow`] returns.
     fn scale(x: &[f32]) -> f32;
 
-    /// At most 16 values, narrowed; the same bits on every instruction set (but for what a NaN becomes).
+    /// At most 16 values, narrowed. Except for NaN, the bits are the same on every instruction set.
     fn narrow<L: Lanes>(l: L, x: &[f32], scale: f32) -> [Self; 16];
 }
 
@@ -130,7 +132,8 @@ impl Element for i8 {
         unsafe { l.load_i8(from) }
     }
 
-    /// NaN if any value is NaN or infinite; 0 if all are too small for a scale that is a normal number.
+    /// NaN if any value is NaN or infinite; 0 if all are too small for a scale that is a normal
+    /// number.
     #[inline(always)]
     fn scale(x: &[f32]) -> f32 {
         let largest = largest_magnitude(x);
@@ -144,7 +147,7 @@ impl Element for i8 {
 
     #[inline(always)]
     fn narrow<L: Lanes>(l: L, x: &[f32], scale: f32) -> [i8; 16] {
-        // What has the scale 0 is far below 1/2 itself.
+        // Values whose scale is 0 are themselves far below 1/2.
         let scale = l.splat(if scale == 0.0 { 1.0 } else { scale });
         let mut sums = [0.0f32; 16];
         for (part, sums) in x.chunks(L::WIDTH).zip(sums.chunks_exact_mut(L::WIDTH)) {

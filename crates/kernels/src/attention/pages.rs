@@ -1,15 +1,19 @@
-//! The KV cache's memory: pages of keys and values, as f16 or q8 ([`KvType`]).
+//! [`KvPages`]: the memory of the KV cache, pages of keys and values as f16 or q8 ([`KvType`]).
 //!
-//! A page holds [`PAGE_POSITIONS`] positions of one sequence, for all layers and KV heads. It is laid out as
-//! `[layer][kv_head]{ K, V, scales }`, so that what attention reads of a page for one head is one contiguous stretch:
+//! A page holds [`PAGE_POSITIONS`] positions of one sequence, for all layers and KV heads. Its
+//! layout is `[layer][kv_head]{ K, V, scales }`, so that attention reads one contiguous stretch of
+//! a page for each head:
 //!
-//! - K is transposed in blocks of 16 positions, `[position / 16][head_dim][position % 16]`: one load gives one dimension
-//!   of 16 keys, and the scores of 16 positions come from broadcast multiply-adds, without a sum across lanes.
-//! - V is `[position][v_stride]`, where `v_stride` is `head_dim` rounded up to 16; the padding stays zero.
+//! - K is transposed in blocks of 16 positions, `[position / 16][head_dim][position % 16]`: one
+//!   load gives one dimension of 16 keys, and the scores of 16 positions come from broadcast
+//!   multiply-adds, without a sum across lanes.
+//! - V is `[position][v_stride]`, where `v_stride` is `head_dim` rounded up to 16; the padding
+//!   stays zero.
 //! - Scales, if the type has them, are f32: those of K `[position]`, then those of V `[position]`.
 //!
-//! Which page belongs to which sequence is the caller's business. Nothing is ever cleared: attention reads only the
-//! positions that a row may see, so what an earlier owner left behind never matters.
+//! The caller decides which page belongs to which sequence. Pages are never cleared: attention
+//! reads only the positions that a row sees, so the contents that an earlier owner left never
+//! matter.
 
 use bytemuck::allocation::try_zeroed_slice_box;
 
@@ -27,7 +31,7 @@ pub(crate) const K_BLOCK: usize = 16;
 /// The page memory starts on a cache line; so does every head's part of a page.
 const ALIGN: usize = 64;
 
-/// Why a KV cache cannot be made.
+/// Why [`KvPages::new`] failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
     /// A cache without layers, heads or dimensions.
@@ -52,8 +56,9 @@ pub enum KvError {
 
 /// Pages of keys and values; see the module's description for the layout.
 ///
-/// The memory comes zeroed from the system and is not touched before it is written: an unused page costs nothing (to the
-/// nearest 2 MiB, where the system has huge pages).
+/// The memory comes zeroed from the system and is not touched before it is written. So an unused
+/// page takes no memory, except within the same 2 MiB as a used one, where the system has huge
+/// pages.
 pub struct KvPages {
     memory: Box<[u8]>,
     start: usize, // index of the first aligned byte in `memory`
@@ -73,8 +78,9 @@ pub(crate) struct HeadPage<'a, E> {
     pub(crate) v_scales: &'a [f32], // likewise
 }
 
-/// Asks the system to back the memory with huge pages as it is touched. Attention jumps from page to page of the cache, and with
-/// small pages a quarter of its time goes into address translation. The price is memory in steps of 2 MiB.
+/// Asks the system to back the memory with huge pages when it is touched. Attention jumps from page
+/// to page of the cache, and with small pages address translation takes a quarter of its time. The
+/// cost is memory in steps of 2 MiB.
 fn prefer_huge_pages(memory: &[u8]) {
     #[cfg(target_os = "linux")]
     {
@@ -83,7 +89,8 @@ fn prefer_huge_pages(memory: &[u8]) {
         let (from, to) = (range.start as usize, range.end as usize);
         let (from, to) = (from.next_multiple_of(SMALL_PAGE), to / SMALL_PAGE * SMALL_PAGE);
         if from < to {
-            // SAFETY: the range lies within `memory`. The advice changes no contents, so its failure is of no account either.
+            // SAFETY: the range lies within `memory`. The advice changes no contents, so its
+            // failure does not matter.
             unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_HUGEPAGE) };
         }
     }
@@ -128,7 +135,8 @@ pub(crate) fn v_stride(head_dim: usize) -> usize {
 }
 
 impl KvPages {
-    /// Bytes of one page, which holds [`PAGE_POSITIONS`] positions in all layers. `usize::MAX` if that does not fit.
+    /// Bytes of one page, which holds [`PAGE_POSITIONS`] positions in all layers. `usize::MAX` if
+    /// that does not fit.
     pub fn page_bytes(kv_type: KvType, layers: usize, kv_heads: usize, head_dim: usize) -> usize {
         Self::checked_page_bytes(kv_type, layers, kv_heads, head_dim).unwrap_or(usize::MAX)
     }
@@ -142,7 +150,8 @@ impl KvPages {
     /// A cache of `pages` pages.
     ///
     /// # Errors
-    /// [`KvError::Empty`] if a dimension other than `pages` is 0; [`KvError::OutOfMemory`] if the system refuses the memory.
+    /// [`KvError::Empty`] if a dimension other than `pages` is 0; [`KvError::OutOfMemory`] if the
+    /// system refuses the memory.
     pub fn new(
         kv_type: KvType,
         layers: usize,
@@ -161,14 +170,15 @@ impl KvPages {
         if len > isize::MAX as usize {
             return Err(out_of_memory);
         }
-        // Plain alignment, so that the allocator can hand out untouched zero pages; the start is aligned by hand.
+        // Without an alignment the allocator can return untouched zero pages. The start is aligned
+        // below.
         let memory = try_zeroed_slice_box::<u8>(len).map_err(|()| out_of_memory)?;
         prefer_huge_pages(&memory);
         let start = (ALIGN - memory.as_ptr() as usize % ALIGN) % ALIGN;
         Ok(KvPages { memory, start, kv_type, layers, kv_heads, head_dim, pages })
     }
 
-    /// What the numbers are held in.
+    /// The number type.
     pub fn kv_type(&self) -> KvType {
         self.kv_type
     }
@@ -286,10 +296,11 @@ impl std::fmt::Debug for KvPages {
 }
 
 impl Compute {
-    /// Writes the keys and values of one position, rounded to the cache's type: position `slot` of `page`, in `layer`.
+    /// Writes the keys and values of one position, rounded to the cache's type: position `slot` of
+    /// `page`, in `layer`.
     ///
-    /// `k` and `v`: (kv_heads, head_dim). In f16 a magnitude above 65,504 becomes infinite; in q8 a NaN or an infinity makes NaN of all of its
-    /// head's K or V.
+    /// `k` and `v`: (kv_heads, head_dim). In f16 a magnitude above 65,504 becomes infinite. In q8 a
+    /// NaN or an infinity makes all of its head's K or V NaN.
     ///
     /// # Panics
     /// If `layer`, `page` or `slot` is out of range, or `k` or `v` has another length.

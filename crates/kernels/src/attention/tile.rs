@@ -1,28 +1,30 @@
-//! Attention's inner part: a few queries against one block of positions.
+//! The kernel of attention: a few queries against one block of positions.
 //!
-//! A block is [`BLOCK`] positions counted from position 0 of the sequence, two pages. For each query the result is a
-//! *partial*: the largest score m, the sum l of exp(score - m), and the sum of exp(score - m) * V. Partials of
-//! consecutive blocks are merged in ascending order, always, even if one worker computes them all: so the bits of a row
-//! depend neither on how the work was cut nor on who did it.
+//! A block is [`BLOCK`] positions counted from position 0 of the sequence, two pages. For each
+//! query the result is a *partial*: the largest score m, the sum l of exp(score - m), and the sum
+//! of exp(score - m) * V. Partials of consecutive blocks are always merged in ascending order, even
+//! if one thread computes them all. So the bits of a row depend neither on the division of the work
+//! nor on the threads that did it.
 //!
-//! Within a block every sum has one order too: a score runs over the head's dimensions in ascending order, one
-//! multiply-add chain for each (query, position); the sum over V runs over positions in ascending order, one chain for each
-//! (query, dimension); l is summed in lanes. How many queries or positions share a register tile changes no chain.
-//! Positions that a query does not see take no part in any of its sums, so what lies there (another owner's K and V,
-//! or NaN) cannot matter.
+//! Within a block every sum has one order too. A score runs over the head's dimensions in ascending
+//! order, one multiply-add chain for each (query, position). The sum over V runs over positions in
+//! ascending order, one chain for each (query, dimension). l is summed in lanes. The number of
+//! queries or positions that share a register tile changes no chain. Positions that a query does
+//! not see take no part in its sums, so their contents (another owner's K and V, or NaN) cannot
+//! matter.
 
 use crate::attention::kv_type::Element;
 use crate::attention::pages::{HeadPage, K_BLOCK, PAGE_POSITIONS, v_stride};
 use crate::simd::Isa;
-use crate::simd::{Lanes, exp_of_negative, per_isa, tanh};
+use crate::simd::{Lanes, exp_of_negative, per_isa, prefetch};
 
-/// Positions in a block: the unit of the softmax and of the split over threads.
+/// Positions in a block: the unit of the softmax and of the division among threads.
 pub(crate) const BLOCK: usize = 2 * PAGE_POSITIONS;
 
 /// Most queries in a tile.
 pub(crate) const TILE: usize = 12;
 
-/// Queries to a tile: as many as the set's registers can serve at full speed.
+/// Queries in a tile: as many as the set's registers can serve at full speed.
 pub(crate) fn tile_queries(isa: Isa) -> usize {
     match isa {
         Isa::Avx512Vnni => TILE,
@@ -30,40 +32,28 @@ pub(crate) fn tile_queries(isa: Isa) -> usize {
     }
 }
 
-/// One tile of queries and the block that they look at.
-pub(crate) struct Tile<'a, E> {
+/// A tile of queries and the block of positions that they attend to.
+pub(crate) struct QueryTile<'a, E> {
     /// The block's pages. A page that no query sees may be `None`.
     pub(crate) pages: [Option<HeadPage<'a, E>>; 2],
-    /// First page of the block that will be read next, to be fetched ahead.
+    /// First page of the next block, for prefetching.
     pub(crate) next: Option<HeadPage<'a, E>>,
     /// The queries: (head_dim) each.
     pub(crate) q: [&'a [f32]; TILE],
-    /// Positions that each query sees, counted from the block's first: `from..to`, empty if `from >= to`.
+    /// Positions that each query sees, counted from the block's first: `from..to`, empty if `from
+    /// >= to`.
     pub(crate) from: [usize; TILE],
     pub(crate) to: [usize; TILE],
     /// Dimensions of a head.
     pub(crate) dim: usize,
     /// Factor of the scores.
     pub(crate) scale: f32,
-    /// Scores are squashed to cap * tanh(score / cap).
-    pub(crate) softcap: Option<f32>,
 }
 
-/// Length of a partial: the weighted sum of V (padded), then m, then l. A query that sees nothing has l = 0.
+/// Length of a partial: the weighted sum of V (padded), then m, then l. A query that sees nothing
+/// has l = 0.
 pub(crate) fn partial_len(dim: usize) -> usize {
     v_stride(dim) + 2
-}
-
-/// Asks for the cache line at `at`, which need not be a valid address.
-#[inline(always)]
-fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of x86-64, and a prefetch of any address only ever is a hint.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Values of the cache in a cache line.
@@ -71,8 +61,9 @@ const fn line_values<E>() -> usize {
     64 / size_of::<E>()
 }
 
-/// Vectors that a tile of `n` queries works on together: the most whose sums fit the registers, 32 of them with 16 lanes and 16 with fewer.
-/// Every vector is widened to f32 once a tile, so many queries to few vectors are cheapest.
+/// Vectors that a tile of `n` queries works on together: the most whose sums fit the registers, of
+/// which there are 32 with 16 lanes and 16 with fewer. Each vector is widened to f32 once for the
+/// tile, so many queries on few vectors cost least.
 const fn width<L: Lanes>(n: usize) -> usize {
     match (L::WIDTH == 16, n) {
         (true, ..=6) | (false, ..=3) => 4,
@@ -80,11 +71,13 @@ const fn width<L: Lanes>(n: usize) -> usize {
     }
 }
 
-/// Dot products of N queries with the NB vectors of positions that start at position `at` of a page.
+/// Dot products of N queries with the NB vectors of positions that start at position `at` of a
+/// page.
 ///
 /// # Safety
-/// Each of `q` must be readable for `dim` values, `k` for a page's keys, `scales` for a page's scales if the type has them; `at` must be a multiple of the vector's width and
-/// `at + NB * WIDTH <= PAGE_POSITIONS`; each of `out` must be writable for `at + NB * WIDTH` values.
+/// Each of `q` must be readable for `dim` values, `k` for a page's keys, `scales` for a page's
+/// scales if the type has them; `at` must be a multiple of the vector's width and `at + NB * WIDTH
+/// <= PAGE_POSITIONS`; each of `out` must be writable for `at + NB * WIDTH` values.
 #[inline(always)]
 unsafe fn scores<L: Lanes, E: Element, const N: usize, const NB: usize>(
     l: L,
@@ -109,7 +102,8 @@ unsafe fn scores<L: Lanes, E: Element, const N: usize, const NB: usize>(
         }
         let mut keys = [l.zero(); NB];
         for (b, keys) in keys.iter_mut().enumerate() {
-            // SAFETY: position at + b * WIDTH .. + WIDTH is within the page, and does not cross a block of 16.
+            // SAFETY: position at + b * WIDTH .. + WIDTH is within the page, and does not cross a
+            // block of 16.
             *keys = unsafe { E::load(l, k.add(offset(b) + line)) };
         }
         for (acc, q) in acc.iter_mut().zip(q) {
@@ -123,7 +117,8 @@ unsafe fn scores<L: Lanes, E: Element, const N: usize, const NB: usize>(
     for (acc, out) in acc.iter().zip(out) {
         for (b, acc) in acc.iter().enumerate() {
             let at = at + b * L::WIDTH;
-            // SAFETY: position `at` .. + WIDTH is within the page, and the caller gives room for as many values.
+            // SAFETY: position `at` .. + WIDTH is within the page, and the caller gives room for as
+            // many values.
             unsafe {
                 let score = if E::SCALED { l.mul(*acc, l.load_at(scales.add(at))) } else { *acc };
                 l.store_at(score, out.add(at));
@@ -135,8 +130,8 @@ unsafe fn scores<L: Lanes, E: Element, const N: usize, const NB: usize>(
 /// Adds `count` rows of V, weighted by `p`, to the sums of N queries: DV vectors of dimensions.
 ///
 /// # Safety
-/// Each of `p` must be readable for `count` values, each of `acc` readable and writable for DV vectors, and `v` readable
-/// for DV vectors in each of `count` rows that lie `stride` values apart.
+/// Each of `p` must be readable for `count` values, each of `acc` readable and writable for DV
+/// vectors, and `v` readable for DV vectors in each of `count` rows that lie `stride` values apart.
 #[inline(always)]
 unsafe fn weigh<L: Lanes, E: Element, const N: usize, const DV: usize>(
     l: L,
@@ -179,10 +174,12 @@ unsafe fn weigh<L: Lanes, E: Element, const N: usize, const DV: usize>(
     }
 }
 
-/// [`weigh`] over all dimensions, for positions `from..to` of a page. `p` is indexed by position in the page.
+/// [`weigh`] over all dimensions, for positions `from..to` of a page. `p` is indexed by position in
+/// the page.
 ///
 /// # Safety
-/// Each of `p` must be readable up to `to`, and each of `acc` be readable and writable for `stride` values.
+/// Each of `p` must be readable up to `to`, and each of `acc` be readable and writable for `stride`
+/// values.
 #[inline(always)]
 unsafe fn weigh_page<L: Lanes, E: Element, const N: usize>(
     l: L,
@@ -211,8 +208,8 @@ unsafe fn weigh_page<L: Lanes, E: Element, const N: usize>(
         let left = (stride - d) / L::WIDTH;
         let v = page.v[at + d..].as_ptr();
         let ahead = ahead.wrapping_add(at + d);
-        // SAFETY: the caller's promise for `p` and `acc`, moved on by `from` and `d`; rows from..to of V are in `page.v`, and d
-        // plus the vectors taken stays within the stride.
+        // SAFETY: the caller's promise for `p` and `acc`, moved on by `from` and `d`; rows from..to
+        // of V are in `page.v`, and d plus the vectors taken stays within the stride.
         unsafe {
             if left >= 4 && wide == 4 {
                 weigh::<L, E, N, 4>(l, &first, v, ahead, stride, count, &acc);
@@ -254,8 +251,8 @@ unsafe fn score_page<L: Lanes, E: Element, const N: usize>(
     let wide = width::<L>(N);
     while at < end {
         let left = (end - at) / L::WIDTH;
-        // SAFETY: lengths of `q`, `page.k` and the scales are checked above; `at` and `end` are multiples of 16 within the page; the caller
-        // gives room in `out`.
+        // SAFETY: lengths of `q`, `page.k` and the scales are checked above; `at` and `end` are
+        // multiples of 16 within the page; the caller gives room in `out`.
         unsafe {
             if left >= 4 && wide == 4 {
                 scores::<L, E, N, 4>(l, q, dim, k, ahead, at, out);
@@ -273,36 +270,27 @@ unsafe fn score_page<L: Lanes, E: Element, const N: usize>(
 
 /// Turns the raw scores `from..to` of one query into exp(score - m) in place, and gives (m, l).
 #[inline(always)]
-fn soften<L: Lanes>(
-    l: L,
-    s: &mut [f32; BLOCK],
-    from: usize,
-    to: usize,
-    scale: f32,
-    softcap: Option<f32>,
-) -> (f32, f32) {
+fn soften<L: Lanes>(l: L, s: &mut [f32; BLOCK], from: usize, to: usize, scale: f32) -> (f32, f32) {
     let start = from / L::WIDTH * L::WIDTH;
     let lowest = l.splat(f32::NEG_INFINITY);
     let mut largest = lowest;
     for at in (start..to).step_by(L::WIDTH) {
         let s = &mut s[at..at + L::WIDTH];
         let mut x = l.mul(l.load(s), l.splat(scale));
-        if let Some(cap) = softcap {
-            x = l.mul(l.splat(cap), tanh(l, l.div(x, l.splat(cap))));
-        }
-        // At the edges only; it is not free.
+        // Only at the edges, as it costs time.
         if at < from || at + L::WIDTH > to {
             x = l.select_range(from.saturating_sub(at), to - at, x, lowest);
         }
         l.store(x, s);
         largest = l.max(x, largest);
     }
-    // A NaN score may be passed over here; it comes back below as exp(NaN).
+    // This may ignore a NaN score, which comes back below as exp(NaN).
     let m = l.maximum(largest);
     let mut sum = l.zero();
     for at in (start..to).step_by(L::WIDTH) {
         let s = &mut s[at..at + L::WIDTH];
-        // A lane that is not seen holds minus infinity: 0, unless m is infinite too, and then the sum is NaN anyway.
+        // A lane that is not seen holds minus infinity and gives 0, unless m is infinite too; then
+        // the sum is NaN anyway.
         let p = exp_of_negative(l, l.sub(l.load(s), l.splat(m)));
         l.store(p, s);
         sum = l.add(sum, p);
@@ -310,7 +298,8 @@ fn soften<L: Lanes>(
     (m, l.sum(sum))
 }
 
-/// Multiplies the weights `from..to` by the scales of their positions' values: once for each weight instead of once for each value.
+/// Multiplies the weights `from..to` by the scales of their positions' V: one product for each
+/// weight instead of one for each value.
 #[inline(always)]
 fn scale_weights<L: Lanes, E: Element>(
     l: L,
@@ -319,7 +308,7 @@ fn scale_weights<L: Lanes, E: Element>(
     from: usize,
     to: usize,
 ) {
-    // Lanes that are not seen may become anything: they are not read again.
+    // Lanes that are not seen may take any value: they are not read again.
     for at in (from / L::WIDTH * L::WIDTH..to).step_by(L::WIDTH) {
         let scales = pages[at / PAGE_POSITIONS].expect("a page that a query sees is given").v_scales;
         let p = &mut p[at..at + L::WIDTH];
@@ -329,7 +318,7 @@ fn scale_weights<L: Lanes, E: Element>(
 
 /// Computes the partials of the tile's first N queries. `partials`: (query, [`partial_len`]).
 #[inline(always)]
-fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &mut [f32]) {
+fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &QueryTile<'_, E>, partials: &mut [f32]) {
     let (dim, stride) = (t.dim, v_stride(t.dim));
     assert!(N <= TILE && partials.len() == N * partial_len(dim));
     assert!(t.to[..N].iter().all(|to| *to <= BLOCK));
@@ -352,14 +341,14 @@ fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &
         let start = page * PAGE_POSITIONS;
         (from.saturating_sub(start), to.saturating_sub(start).min(PAGE_POSITIONS))
     };
-    // What is read after each part, in the order K0, K1, V0, V1, then the next block.
+    // The data that is read after each part, in the order K0, K1, V0, V1, then the next block.
     let seen = |page: usize| t.pages[page].filter(|_| within(all, page).0 < within(all, page).1);
     let first_v = seen(0).or(seen(1)).map(|p| p.v);
     let after_k = [seen(1).map(|p| p.k).or(first_v), first_v];
     let after_v = [seen(1).map(|p| p.v).or(t.next.map(|p| p.k)), t.next.map(|p| p.k)];
 
     if E::SCALED {
-        // Little, and needed last: it is asked for at once.
+        // The scales are small and needed last: all are prefetched at once.
         for page in (0..2).filter_map(seen) {
             for scales in [page.k_scales, page.v_scales] {
                 (0..PAGE_POSITIONS).step_by(line_values::<f32>()).for_each(|at| prefetch(&scales[at]));
@@ -385,7 +374,7 @@ fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &
     let mut acc = [std::ptr::null_mut(); N];
     for (n, partial) in partials.chunks_exact_mut(partial_len(dim)).enumerate() {
         if t.from[n] < t.to[n] {
-            let (m, sum) = soften(l, &mut s[n], t.from[n], t.to[n], t.scale, t.softcap);
+            let (m, sum) = soften(l, &mut s[n], t.from[n], t.to[n], t.scale);
             if E::SCALED {
                 scale_weights(l, &t.pages, &mut s[n], t.from[n], t.to[n]);
             }
@@ -395,7 +384,8 @@ fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &
         acc[n] = partial.as_mut_ptr();
     }
 
-    // The positions that all queries see are done together; those before and after them for each query alone, in ascending order.
+    // The queries go together over the positions that all of them see, and alone over those before
+    // and after, in ascending order.
     if common.0 >= common.1 {
         common = (BLOCK, BLOCK);
     }
@@ -416,7 +406,8 @@ fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &
                 continue;
             }
             if together {
-                // SAFETY: each of `p` has a page's values; each of `acc` points at one query's partial, and they are disjoint.
+                // SAFETY: each of `p` has a page's values; each of `acc` points at one query's
+                // partial, and they are disjoint.
                 unsafe { weigh_page(l, &p, within(range, page), (data, ahead), stride, &acc) };
                 continue;
             }
@@ -429,13 +420,13 @@ fn tile<L: Lanes, E: Element, const N: usize>(l: L, t: &Tile<'_, E>, partials: &
     }
 }
 
-/// Merges the partials of the next block into the states of the blocks before it, for as many queries as there are.
+/// Merges the partials of the next block into the states of the blocks before it, for all queries.
 #[inline(always)]
 fn merge_into<L: Lanes>(l: L, len: usize, states: &mut [f32], partials: &[f32]) {
     let queries = states.len() / len;
     assert!(states.len() == partials.len() && states.len() == queries * len && queries <= TILE && len % 16 == 2);
     let stride = len - 2;
-    // The factors of state and partial: all exponentials at once.
+    // The factors of state and partial, all exponentials at once.
     let mut factors = [0.0f32; (2 * TILE).next_multiple_of(16)];
     for (q, (state, partial)) in states.chunks_exact(len).zip(partials.chunks_exact(len)).enumerate() {
         let m = state[stride].max(partial[stride]);
@@ -476,12 +467,12 @@ fn divide_into<L: Lanes>(l: L, state: &[f32], out: &mut [f32]) {
 }
 
 per_isa! {
-    fn tile_of<E: Element, const N: usize>(t: &Tile<'_, E>, partials: &mut [f32]) = |l| tile::<_, E, N>(l, t, partials)
+    fn tile_of<E: Element, const N: usize>(t: &QueryTile<'_, E>, partials: &mut [f32]) = |l| tile::<_, E, N>(l, t, partials)
 }
 
 per_isa! {
-    /// Merges the partials of the next block into the states of the blocks before it, which start as zeros. Both: (query, `len`),
-    /// `len` a [`partial_len`]; at most [`TILE`] queries.
+    /// Merges the partials of the next block into the states of the blocks before it, which start
+    /// as zeros. Both: (query, `len`), `len` a [`partial_len`]; at most [`TILE`] queries.
     pub(crate) fn merge(len: usize, states: &mut [f32], partials: &[f32]) = |l| merge_into(l, len, states, partials)
 }
 
@@ -494,7 +485,7 @@ per_isa! {
 ///
 /// # Panics
 /// Unless `n` is 1 to [`TILE`], the lengths fit, and the pages that a query sees are there.
-pub(crate) fn run_tile<E: Element>(isa: Isa, n: usize, t: &Tile<'_, E>, partials: &mut [f32]) {
+pub(crate) fn run_tile<E: Element>(isa: Isa, n: usize, t: &QueryTile<'_, E>, partials: &mut [f32]) {
     match n {
         1 => tile_of::<E, 1>(isa, t, partials),
         2 => tile_of::<E, 2>(isa, t, partials),

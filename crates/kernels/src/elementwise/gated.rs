@@ -1,12 +1,13 @@
-//! The gated half of a feed-forward layer in one go: the gate and up products, the activation, and the 8-bit blocks for the product
-//! that follows.
+//! [`Compute::gated`]: the gate and up products of a feed-forward layer, the activation, and the 8-bit blocks for the product that
+//! follows, in one fork-join.
 //!
-//! A part of the work is a few columns of both matrices. Whoever computes them applies the activation while they are in
-//! its registers' reach and quantises the blocks: nothing travels between the cores, and nobody waits in between.
+//! A part of the work is a few columns of both matrices. The thread that computes them applies the
+//! activation while they are in its cache, and quantises the blocks. So no data moves between the
+//! cores, and no thread waits in between.
 
 use crate::activations::{Activations, BLOCK};
 use crate::compute::Compute;
-use crate::format::Inputs;
+use crate::format::InputForms;
 use crate::matmul::PANEL;
 use crate::matmul::PanelMatrix;
 use crate::matmul::{panel_tile, parts_for};
@@ -14,38 +15,40 @@ use crate::simd::{Lanes, exp_of_negative, per_isa, reciprocal};
 
 /// The activation function of a gated feed-forward layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GateAct {
+pub enum GateActivation {
     /// x * sigmoid(x).
     Silu,
     /// GELU in its tanh form: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
     GeluTanh,
 }
 
-/// Rows that go through the activation together.
+/// Most rows that go through the activation together.
 const ROWS: usize = 8;
 
-/// The sigmoid of what is below this counts as that of this, 1.6e-38.
+/// Lower bound of the argument of the sigmoid, whose value there is 1.6e-38.
 const LEAST_SIGMOID: f32 = -87.0;
 
 #[inline(always)]
-fn gate_lanes<L: Lanes>(l: L, act: GateAct, x: L::V, up: L::V) -> L::V {
+fn gate_lanes<L: Lanes>(l: L, act: GateActivation, x: L::V, up: L::V) -> L::V {
     let to_sigmoid = match act {
-        GateAct::Silu => x,
+        GateActivation::Silu => x,
         // (1 + tanh u) / 2 is the sigmoid of 2u.
-        GateAct::GeluTanh => {
+        GateActivation::GeluTanh => {
             let cube = l.mul(l.mul(x, x), x);
             l.mul(l.splat(1.595_769), l.fma(cube, l.splat(0.044_715), x))
         }
     };
-    // The bound keeps the exponential finite, and is the first operand, so that a NaN comes through.
+    // The bound keeps the exponential finite, and is the first operand, so that a NaN comes
+    // through.
     let e = exp_of_negative(l, l.sub(l.zero(), l.max(l.splat(LEAST_SIGMOID), to_sigmoid)));
     l.mul(l.mul(x, reciprocal(l, l.add(l.splat(1.0), e))), up)
 }
 
 #[inline(always)]
-fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &mut [f32]) {
+fn gate_piece<L: Lanes>(l: L, act: GateActivation, gate: &[f32], up: &mut [f32]) {
     assert!(gate.len() == up.len() && gate.len().is_multiple_of(16), "whole vectors of gate and up values");
-    // Not by a helper that takes a closure: one this large is not inlined, and would be compiled without the instruction set.
+    // No helper that takes a closure: a closure this large is not inlined, and would be compiled
+    // without the instruction set.
     for (gate, up) in gate.chunks_exact(L::WIDTH).zip(up.chunks_exact_mut(L::WIDTH)) {
         l.store(gate_lanes(l, act, l.load(gate), l.load(up)), up);
     }
@@ -53,27 +56,29 @@ fn gate_piece<L: Lanes>(l: L, act: GateAct, gate: &[f32], up: &mut [f32]) {
 
 per_isa! {
     /// Each value of `up` becomes `act(gate) * up`.
-    fn gate_pieces(act: GateAct, gate: &[f32], up: &mut [f32]) = |l| gate_piece(l, act, gate, up)
+    fn gate_pieces(act: GateActivation, gate: &[f32], up: &mut [f32]) = |l| gate_piece(l, act, gate, up)
 }
 
 impl Compute {
-    /// Row i of `out` becomes `act(gate * x[i]) * (up * x[i])`, as the input of the matrix product after it, in the
-    /// representations that are wanted. The bits of a row depend on that row of `x` and the weights only.
+    /// Row i of `out` becomes `act(gate * x[i]) * (up * x[i])`, as the input of the next matrix
+    /// product, in the representations `inputs`. The bits of a row depend on that row of `x` and
+    /// the weights only.
     ///
     /// # Panics
-    /// If the matrices differ in shape or have another `k` than `x`, or `x` has not got what one of them wants.
+    /// If the matrices differ in shape or have another `k` than `x`, or `x` lacks the
+    /// representation that one of them needs.
     pub fn gated(
         &self,
-        act: GateAct,
+        act: GateActivation,
         x: &Activations,
         gate: &PanelMatrix,
         up: &PanelMatrix,
-        inputs: Inputs,
+        inputs: InputForms,
         out: &mut Activations,
     ) {
         assert!(gate.n() == up.n() && gate.k() == up.k(), "{gate:?} and {up:?} differ in shape");
         for w in [gate, up] {
-            x.check(self.isa(), w);
+            w.check_input(self.isa(), x);
         }
         let (isa, rows, n) = (self.isa(), x.rows(), gate.n());
         let writer = out.prepare(isa, rows, n, inputs);
@@ -92,8 +97,9 @@ impl Compute {
                     let count = ROWS.min(rows - first);
                     for (w, out) in [(gate, &mut gates), (up, &mut ups)] {
                         for (i, p) in panels.clone().enumerate() {
-                            // SAFETY: shapes were checked above, and rows first..first + count are in `x`; `out` has room for that many
-                            // rows of 32, of which this panel writes 16 columns.
+                            // SAFETY: shapes were checked above, and rows first..first + count are
+                            // in `x`; `out` has room for that many rows of 32, of which this panel
+                            // writes 16 columns.
                             unsafe {
                                 let out = out.as_mut_ptr().cast::<f32>().add(i * PANEL);
                                 panel_tile(isa, w, p, x, first..first + count, out, BLOCK);
@@ -104,10 +110,11 @@ impl Compute {
                     let (gates, ups) = (&gates[..count], &mut ups[..count]);
                     gate_pieces(isa, act, gates.as_flattened(), ups.as_flattened_mut());
                     if len < BLOCK {
-                        // What lies beyond the last column pads the block.
+                        // Zeros pad the block beyond the last column.
                         ups.iter_mut().for_each(|row| row[len..].fill(0.0));
                     }
-                    // SAFETY: `out` is borrowed until `run` returns, and this block's columns belong to this part alone.
+                    // SAFETY: `out` is borrowed until `run` returns, and this block's columns
+                    // belong to this part alone.
                     unsafe { writer.put_column(first, from, len, ups) };
                 }
             }
@@ -129,15 +136,15 @@ mod tests {
         let (numbers, nan) = (gate.len(), f32::NAN);
         gate.extend([nan; 16]);
         for isa in Isa::available() {
-            for act in [GateAct::Silu, GateAct::GeluTanh] {
+            for act in [GateActivation::Silu, GateActivation::GeluTanh] {
                 let mut got = vec![0.5; gate.len()];
                 gate_pieces(isa, act, &gate, &mut got);
                 assert!(got[numbers..].iter().all(|y| y.is_nan()), "{isa} {act:?}");
                 for (got, g) in got[..numbers].iter().zip(&gate) {
                     let g = f64::from(*g);
                     let to_sigmoid = match act {
-                        GateAct::Silu => g,
-                        GateAct::GeluTanh => (8.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g),
+                        GateActivation::Silu => g,
+                        GateActivation::GeluTanh => (8.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g),
                     };
                     let y = 0.5 * g / (1.0 + (-to_sigmoid).exp());
                     let error = (f64::from(*got) - y).abs();

@@ -4,6 +4,6 @@ mod gated;
 mod norm;
 mod rope;
 
-pub use gated::GateAct;
+pub use gated::GateActivation;
 pub use norm::rms_norm;
 pub use rope::{RopeRows, RopeStyle};

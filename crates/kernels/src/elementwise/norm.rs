@@ -1,16 +1,18 @@
-//! The operations between the matrix products: norms, residual sums, and what happens to heads before attention.
+//! The operations between the matrix products: norms, residual sums, and what happens to heads
+//! before attention.
 //!
-//! Each works on rows independently and in one fixed order within a row. Few values are done by the calling thread, many are
-//! spread over the team by rows (or by pieces of a row where no reduction runs along it); the bits are the same.
+//! Each works on rows independently and in one fixed order within a row. Few values are done by the
+//! calling thread, many are spread over the team by rows (or by pieces of a row where no reduction
+//! runs along it); the bits are the same.
 
-use crate::activations::{Activations, Fill};
+use crate::activations::{Activations, FillShape};
 use crate::compute::Compute;
 use crate::elementwise::rope::{RopeRows, RopeStyle, rotate};
-use crate::format::Inputs;
+use crate::format::InputForms;
 use crate::simd::{Lanes, Scalar, map_into, per_isa};
 use crate::team::SendPtr;
 
-/// Values that are worth a part of their own: about two microseconds of work.
+/// Values that make a part worth its claim by a thread: about two microseconds of work.
 const GRAIN: usize = 1 << 13;
 
 /// 1 / sqrt(mean of squares + eps). Four vectors of partial sums, added in a fixed order.
@@ -54,18 +56,18 @@ fn add_row<L: Lanes>(l: L, y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: 
     map_into(l, y, weight, hidden, |y, weight, hidden| l.add(hidden, l.mul(l.mul(y, inverse), weight)));
 }
 
-/// What [`Compute::heads`] does to each row.
+/// The steps of [`Compute::heads`] for each row.
 #[derive(Clone, Copy)]
-struct HeadsJob<'a> {
+struct HeadSteps<'a> {
     head_dim: usize,
     bias: Option<&'a [f32]>,
     norm: Option<(&'a [f32], f32)>,
     style: RopeStyle,
 }
 
-/// One row of heads, (heads, head_dim).
+/// One row of heads. Shape of `x`: (heads, head_dim); of `cos` and `sin`: (rot / 2).
 #[inline(always)]
-fn heads_row<L: Lanes>(l: L, x: &mut [f32], job: &HeadsJob<'_>, cos: &[f32], sin: &[f32]) {
+fn heads_row<L: Lanes>(l: L, x: &mut [f32], job: &HeadSteps<'_>, cos: &[f32], sin: &[f32]) {
     if let Some(bias) = job.bias {
         add_row(l, bias, None, x);
     }
@@ -84,21 +86,24 @@ per_isa! {
     fn add_rows(y: &[f32], post_norm: Option<(&[f32], f32)>, hidden: &mut [f32]) = |l| add_row(l, y, post_norm, hidden)
 }
 per_isa! {
-    fn heads_rows(x: &mut [f32], job: &HeadsJob<'_>, cos: &[f32], sin: &[f32]) = |l| heads_row(l, x, job, cos, sin)
+    fn heads_rows(x: &mut [f32], job: &HeadSteps<'_>, cos: &[f32], sin: &[f32]) = |l| heads_row(l, x, job, cos, sin)
 }
 
-/// Root-mean-square norm in place: x / sqrt(mean(x^2) + eps) * weight. Portable code: the same bits on every machine, and
-/// within rounding those of [`Compute::norm`].
+/// Root-mean-square norm in place: x / sqrt(mean(x^2) + eps) * weight. Shape of `x` and `weight`:
+/// (dim).
+///
+/// It runs portable code: the bits are the same on every machine, and those of [`Compute::norm`]
+/// within rounding.
 ///
 /// # Panics
 /// If `weight` is not as long as `x`.
 pub fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len(), "{} values and {} norm weights", x.len(), weight.len());
-    norm_in_place(Scalar, x, weight, eps);
+    norm_in_place(Scalar::<4>, x, weight, eps);
 }
 
 /// # Panics
-/// Unless `values` is a whole number of rows of `dim`, and every index is one of them.
+/// Unless `values` is a whole number of rows of `dim`, and every index is in range.
 fn check_index(what: &str, values: usize, dim: usize, index: &[usize]) {
     assert!(dim > 0 && values.is_multiple_of(dim), "{values} {what} values are no whole number of rows of {dim}");
     let rows = values / dim;
@@ -109,12 +114,14 @@ fn check_index(what: &str, values: usize, dim: usize, index: &[usize]) {
 
 impl Compute {
     /// Root-mean-square norm of chosen rows, as the input of matrix products: row i of `x` becomes
-    /// `hidden[index[i]] / sqrt(mean of squares + eps) * weight`, in the representations that are wanted.
+    /// `hidden[index[i]] / sqrt(mean of squares + eps) * weight`, in the representations `inputs`.
     ///
-    /// `hidden`: (any number of rows, dim); `weight`: (dim). A NaN in a row makes all of its output NaN.
+    /// `hidden`: (any number of rows, dim); `weight`: (dim). A NaN in a row makes all of its output
+    /// NaN.
     ///
     /// # Panics
-    /// If `hidden` is not a whole number of rows, an index is none of them, or `weight` has another length.
+    /// If `hidden` is not a whole number of rows, an index is out of range, or `weight` has another
+    /// length.
     #[allow(clippy::too_many_arguments)]
     pub fn norm(
         &self,
@@ -123,22 +130,23 @@ impl Compute {
         index: &[usize],
         weight: &[f32],
         eps: f32,
-        inputs: Inputs,
+        inputs: InputForms,
         x: &mut Activations,
     ) {
         check_index("hidden", hidden.len(), dim, index);
         assert!(weight.len() == dim, "{} norm weights for rows of {dim}", weight.len());
         let isa = self.isa();
-        let shape = Fill { rows: index.len(), k: dim, inputs, grain: GRAIN };
+        let shape = FillShape { rows: index.len(), k: dim, inputs, grain: GRAIN };
         x.fill(self.team(), isa, shape, |row, out| {
             norm_rows(isa, &hidden[index[row] * dim..][..dim], weight, eps, out);
         });
     }
 
-    /// Adds rows to chosen hidden rows: `hidden[index[i]] += y[i]`, or `+= rms_norm(y[i])` with `post_norm`, its weight
-    /// (dim) and eps.
+    /// Adds rows to chosen hidden rows: `hidden[index[i]] += y[i]`, or `+= rms_norm(y[i])` with
+    /// `post_norm`, its weight (dim) and eps.
     ///
-    /// `y`: (index.len(), dim); `hidden`: (any number of rows, dim). If an index comes twice, both rows are added, in order.
+    /// `y`: (index.len(), dim); `hidden`: (any number of rows, dim). If an index occurs twice, both
+    /// rows are added, in order.
     ///
     /// # Panics
     /// If a length does not fit `dim` and `index`, or an index is no row of `hidden`.
@@ -162,21 +170,23 @@ impl Compute {
             let from = part * rows;
             let to = index.len().min(from + rows);
             for (y, i) in y[from * dim..to * dim].chunks_exact(dim).zip(&index[from..to]) {
-                // SAFETY: row i is in `hidden` (checked above); the index ascends, so no other part has the same row, and
-                // `hidden` is borrowed until `run` returns.
+                // SAFETY: row i is in `hidden` (checked above); the index ascends, so no other part
+                // has the same row, and `hidden` is borrowed until `run` returns.
                 let hidden = unsafe { std::slice::from_raw_parts_mut(hidden.get().add(i * dim), dim) };
                 add_rows(isa, y, post_norm, hidden);
             }
         });
     }
 
-    /// Makes queries or keys ready for attention, in place: adds `bias` (heads * head_dim), normalises each head with
-    /// `norm`, its weight (head_dim) and eps, then rotates the first `rope.rot` dimensions of each head.
+    /// Prepares queries or keys for attention, in place: adds `bias`, (heads * head_dim),
+    /// normalises each head with `norm`, its weight (head_dim) and eps, then rotates the first
+    /// `rope.rot` dimensions of each head.
     ///
     /// `x`: (row, heads, head_dim).
     ///
     /// # Panics
-    /// If a length does not fit `heads` and `head_dim`, or the angles do not fit the number of rows.
+    /// If a length does not fit `heads` and `head_dim`, or the angles do not fit the number of
+    /// rows.
     pub fn heads(
         &self,
         x: &mut [f32],
@@ -196,7 +206,7 @@ impl Compute {
             assert!(weight.len() == head_dim, "{} norm weights for heads of {head_dim}", weight.len());
         }
         let isa = self.isa();
-        let job = HeadsJob { head_dim, bias, norm, style: rope.style };
+        let job = HeadSteps { head_dim, bias, norm, style: rope.style };
         let rows = GRAIN.div_ceil(width);
         let run = |part: usize, x: &mut [f32]| {
             for (i, x) in x.chunks_exact_mut(width).enumerate() {

@@ -1,24 +1,26 @@
-//! Rotary position embedding: pairs of a head's dimensions are turned by an angle that grows with the position.
+//! Rotary position embedding: rotates pairs of a head's dimensions by an angle that grows with the
+//! position.
 
-/// Which dimensions of a head make a pair.
+/// The dimensions of a head that form a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RopeStyle {
-    /// (2i, 2i + 1): the order in which GGUF files hold the Llama family's heads.
+    /// (2i, 2i + 1): the order of the Llama family's heads in GGUF files.
     Interleaved,
-    /// (i, i + rot / 2): the GPT-NeoX order, which Hugging Face files and the other families use.
+    /// (i, i + rot / 2): the GPT-NeoX order, of Hugging Face files and of the other families.
     Halves,
 }
 
-/// The angles of some rows: cosine and sine of each pair's angle at the row's position.
+/// The angles of a list of rows: cosine and sine of each pair's angle at the row's position.
 #[derive(Debug, Clone, Copy)]
 pub struct RopeRows<'a> {
     /// Cosines. Shape: (row, rot / 2).
     pub cos: &'a [f32],
     /// Sines. Shape: (row, rot / 2).
     pub sin: &'a [f32],
-    /// Which dimensions make a pair.
+    /// The dimensions that form a pair.
     pub style: RopeStyle,
-    /// Leading dimensions of a head that turn; the rest stay as they are. Even; 0 for layers without rotation.
+    /// Leading dimensions of a head to rotate; the rest stay as they are. Even; 0 for layers
+    /// without rotation.
     pub rot: usize,
 }
 
@@ -40,10 +42,10 @@ impl RopeRows<'_> {
     }
 }
 
-/// Turns the leading dimensions of one head, (head_dim), by one row's angles.
+/// Rotates the leading dimensions of one head, (head_dim), by one row's angles, (rot / 2) each.
 ///
-/// Plain code, whose products and differences round the same however the compiler vectorises it: the bits are
-/// those of every instruction set.
+/// Plain code, whose products and differences round the same however the compiler vectorises it:
+/// the bits are the same on every instruction set.
 #[inline(always)]
 pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {
     let half = cos.len();

@@ -1,19 +1,18 @@
-//! The matrix kernels' operations in AVX2: 8 lanes.
+//! Byte products in AVX2: 8 lanes.
 //!
-//! `maddubs` adds two products of bytes in 16 bits with saturation. Values of up to 6 bits times 127 cannot reach it, and
-//! of the narrower ones several sums fit 16 bits before they are widened. Values of 8 bits could saturate: there the signs
-//! are moved to the activations, and |-128| * 127 * 2 fits again.
+//! `maddubs` adds two products of bytes in 16 bits, with saturation. Values of up to 6 bits times
+//! 127 do not saturate, and several sums of narrower values fit 16 bits before they are widened.
+//! Values of 8 bits could saturate. For these the signs move to the activations, and |-128| * 127 *
+//! 2 fits again.
 //!
-//! With AVX-VNNI, `dpbusd` does it all. Integer sums are exact either way, so the bits of the products are the same.
+//! With AVX-VNNI one instruction, `dpbusd`, replaces this. Integer sums are exact either way, so
+//! the bits are the same.
 
 use std::arch::x86_64::*;
 
+use crate::matmul::bytes::ByteLanes;
 use crate::matmul::tile::kernel;
-use crate::simd::Simd;
-
-/// AVX2 with FMA and F16C, and AVX-VNNI too if `VNNI`.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx2<const VNNI: bool>;
+use crate::simd::{Avx2, Isa};
 
 kernel!(Avx2<false>, ["avx2,fma,f16c"], [1 2 3 4], [1 2 3]);
 kernel!(Avx2<true>, ["avx2,fma,f16c,avxvnni"], [1 2 3 4], [1 2 3]);
@@ -21,7 +20,7 @@ kernel!(Avx2<true>, ["avx2,fma,f16c,avxvnni"], [1 2 3 4], [1 2 3]);
 /// The quad of bytes at `q` in every lane.
 ///
 /// # Safety
-/// As [`Simd`]; `q` points to 4 bytes.
+/// The processor has AVX2; `q` points to 4 bytes.
 #[inline(always)]
 unsafe fn quad(q: *const i8) -> __m256i {
     // SAFETY: the caller's.
@@ -31,20 +30,21 @@ unsafe fn quad(q: *const i8) -> __m256i {
 /// Sums of neighbouring 16-bit values in 32 bits.
 ///
 /// # Safety
-/// As [`Simd`].
+/// The processor has AVX2.
 #[inline(always)]
 unsafe fn widen(pairs: __m256i) -> __m256i {
     // SAFETY: the caller's.
     unsafe { _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)) }
 }
 
-/// [`Simd::dot`] for one row, without VNNI.
+/// [`ByteLanes::dot`] for one row, without VNNI.
 ///
 /// # Safety
-/// As there.
+/// The processor has AVX2; as there.
 #[inline(always)]
 unsafe fn dot_by_pairs(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) -> __m256i {
-    // How many sums of two products fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2 * 63 * 127 are below 2^15.
+    // Number of sums of two products that fit 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 31 * 127 and 2 * 2
+    // * 63 * 127 are below 2^15.
     let fit = match bits {
         0..=4 => 8,
         5 => 4,
@@ -68,10 +68,10 @@ unsafe fn dot_by_pairs(init: __m256i, u: &[__m256i], bits: u32, q: *const i8) ->
     sum
 }
 
-/// [`Simd::dot_128`] for one row, without VNNI.
+/// [`ByteLanes::dot_128`] for one row, without VNNI.
 ///
 /// # Safety
-/// As there.
+/// The processor has AVX2; as there.
 #[inline(always)]
 unsafe fn dot_128_by_pairs(u: &[__m256i; 8], q: *const i8) -> __m256i {
     // SAFETY: the caller's.
@@ -86,48 +86,45 @@ unsafe fn dot_128_by_pairs(u: &[__m256i; 8], q: *const i8) -> __m256i {
     }
 }
 
-// SAFETY (all functions): the instruction set and the pointers are the caller's to vouch for, see `Simd`.
-impl<const VNNI: bool> Simd for Avx2<VNNI> {
-    const LANES: usize = 8;
-    const TILE: usize = 4;
+impl<const VNNI: bool> ByteLanes for Avx2<VNNI> {
+    const TILE: usize = Isa::Avx2.tile_rows();
     const BLOCKS: usize = 1;
     const FLOAT_TILE: usize = 3;
     type B = __m256i;
     type I = __m256i;
-    type F = __m256;
 
     #[inline(always)]
-    unsafe fn bytes(p: *const u8) -> __m256i {
-        // SAFETY: see above.
+    unsafe fn bytes(self, p: *const u8) -> __m256i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn shr_and(b: __m256i, n: u32, mask: u8) -> __m256i {
+    fn shr_and(self, b: __m256i, n: u32, mask: u8) -> __m256i {
         // Bits that cross bytes are masked away.
-        // SAFETY: see above.
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm256_and_si256(_mm256_srl_epi16(b, _mm_cvtsi32_si128(n as i32)), _mm256_set1_epi8(mask as i8)) }
     }
     #[inline(always)]
-    unsafe fn shl_and(b: __m256i, n: u32, mask: u8) -> __m256i {
-        // SAFETY: see above.
+    fn shl_and(self, b: __m256i, n: u32, mask: u8) -> __m256i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm256_and_si256(_mm256_sll_epi16(b, _mm_cvtsi32_si128(n as i32)), _mm256_set1_epi8(mask as i8)) }
     }
     #[inline(always)]
-    unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: see above.
+    fn or(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm256_or_si256(a, b) }
     }
 
     #[inline(always)]
-    unsafe fn int_zero() -> __m256i {
-        // SAFETY: see above.
+    fn int_zero(self) -> __m256i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> __m256i {
-        // SAFETY: see above.
+    fn int_splat_shifted(self, x: i32, by: i32) -> __m256i {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
-            let v = _mm256_set1_epi32(p.read());
+            let v = _mm256_set1_epi32(x);
             if by >= 0 {
                 _mm256_sll_epi32(v, _mm_cvtsi32_si128(by))
             } else {
@@ -137,6 +134,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        self,
         sums: &mut [[__m256i; M]; N],
         u: &[[__m256i; J]; N],
         bits: u32,
@@ -146,13 +144,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             if VNNI {
                 for (j, u) in u.iter().enumerate() {
                     for (sum, q) in sums.iter_mut().zip(q) {
-                        // SAFETY: see above; `q` is 4 * J long.
+                        // SAFETY: `self` proves the instruction set; `q` is 4 * J long.
                         *sum = unsafe { _mm256_dpbusd_avx_epi32(*sum, *u, quad(q.add(4 * j))) };
                     }
                 }
             } else {
                 for (sum, q) in sums.iter_mut().zip(q) {
-                    // SAFETY: see above.
+                    // SAFETY: `self` proves the instruction set.
                     *sum = unsafe { dot_by_pairs(*sum, u, bits, *q) };
                 }
             }
@@ -160,6 +158,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn dot_128<const M: usize, const N: usize>(
+        self,
         sums: &mut [[__m256i; M]; N],
         u: &[[__m256i; 8]; N],
         q: &[[*const i8; M]; N],
@@ -167,102 +166,32 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     ) {
         for i in 0..N {
             for r in 0..M {
-                // SAFETY: see above.
+                // SAFETY: `self` proves the instruction set.
                 sums[i][r] = unsafe {
-                    if VNNI { Self::int_splat_shifted(neg_sum[i][r], 0) } else { dot_128_by_pairs(&u[i], q[i][r]) }
+                    if VNNI {
+                        self.int_splat_shifted(neg_sum[i][r].read(), 0)
+                    } else {
+                        dot_128_by_pairs(&u[i], q[i][r])
+                    }
                 };
             }
         }
         if VNNI {
-            // SAFETY: see above.
-            unsafe { Self::dot(sums, u, 8, q) };
+            // SAFETY: `self` proves the instruction set.
+            unsafe { self.dot(sums, u, 8, q) };
         }
     }
     #[inline(always)]
-    unsafe fn to_float(i: __m256i) -> __m256 {
-        // SAFETY: see above.
+    fn to_float(self, i: __m256i) -> __m256 {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm256_cvtepi32_ps(i) }
-    }
-
-    #[inline(always)]
-    unsafe fn zero() -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_setzero_ps() }
-    }
-    #[inline(always)]
-    unsafe fn splat(p: *const f32) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_set1_ps(p.read()) }
-    }
-    #[inline(always)]
-    unsafe fn load_f32(p: *const u8) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_loadu_ps(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn load_f16(p: *const u8) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u8) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
-    }
-    #[inline(always)]
-    unsafe fn load_u8(p: *const u8, n: u32, mask: u8) -> __m256 {
-        // SAFETY: see above.
-        unsafe {
-            let i = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-            let i = _mm256_srl_epi32(i, _mm_cvtsi32_si128(n as i32));
-            _mm256_cvtepi32_ps(_mm256_and_si256(i, _mm256_set1_epi32(i32::from(mask))))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(p: *const u8) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_add_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn neg(a: __m256) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
-    }
-    #[inline(always)]
-    unsafe fn store(p: *mut f32, v: __m256) {
-        // SAFETY: see above.
-        unsafe { _mm256_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        // SAFETY: see above.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch_far(p: *const u8) {
-        // SAFETY: see above.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Lanes;
 
     #[target_feature(enable = "avx2,fma,f16c")]
     fn lanes(i: __m256i) -> [i32; 8] {
@@ -282,8 +211,8 @@ mod tests {
                 let (mut four, mut eight) = ([[_mm256_set1_epi32(-5)]], [[_mm256_set1_epi32(-5)]]);
                 // SAFETY: AVX2 is on, `q` is 32 long.
                 unsafe {
-                    Avx2::<false>::dot(&mut four, &[[u; 4]], bits, &[[q.as_ptr()]]);
-                    Avx2::<false>::dot(&mut eight, &[[u; 8]], bits, &[[q.as_ptr()]]);
+                    Avx2::<false>::assume().dot(&mut four, &[[u; 4]], bits, &[[q.as_ptr()]]);
+                    Avx2::<false>::assume().dot(&mut eight, &[[u; 8]], bits, &[[q.as_ptr()]]);
                 }
                 for (vectors, sums) in [(4, four), (8, eight)] {
                     assert_eq!(lanes(sums[0][0]), [vectors * 4 * i32::from(most) * each - 5; 8], "{bits} bits");
@@ -293,7 +222,7 @@ mod tests {
                 let u = [[_mm256_set1_epi8(byte as i8); 8]];
                 let mut sums = [[_mm256_setzero_si256()]];
                 // SAFETY: AVX2 is on, `q` is 32 long.
-                unsafe { Avx2::<false>::dot_128(&mut sums, &u, &[[q.as_ptr()]], &[[&(-128 * 32 * each)]]) };
+                unsafe { Avx2::<false>::assume().dot_128(&mut sums, &u, &[[q.as_ptr()]], &[[&(-128 * 32 * each)]]) };
                 assert_eq!(lanes(sums[0][0]), [32 * (i32::from(byte) - 128) * each; 8], "byte {byte}");
             }
         }
@@ -301,7 +230,7 @@ mod tests {
 
     #[test]
     fn sums_without_vnni_never_saturate() {
-        if crate::simd::Isa::Avx2.is_available() {
+        if Isa::Avx2.is_available() {
             // SAFETY: the features are there.
             unsafe { check_extremes() };
         }

@@ -1,30 +1,28 @@
-//! The matrix kernels' operations in AVX-512 with VNNI: 16 lanes.
+//! Byte products in AVX-512 with VNNI: 16 lanes.
 
 use std::arch::x86_64::*;
 
+use crate::matmul::bytes::ByteLanes;
 use crate::matmul::tile::kernel;
-use crate::simd::Simd;
-
-/// AVX-512 (F, BW, VL) with VNNI, FMA and F16C.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx512;
+use crate::simd::{Avx512, Isa};
 
 kernel!(Avx512, ["avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c"], [1 2 3 4 5 6 7 8], [1 2 3 4 5 6 7 8]);
 
 /// The quad of bytes at `q` in every lane.
 ///
 /// # Safety
-/// As [`Simd`]; `q` points to 4 bytes.
+/// The processor has AVX-512; `q` points to 4 bytes.
 #[inline(always)]
 unsafe fn quad(q: *const i8) -> __m512i {
     // SAFETY: the caller's.
     unsafe { _mm512_set1_epi32(q.cast::<i32>().read_unaligned()) }
 }
 
-/// The products with vector `j` of each run. A loop over `j` would be too large for the compiler to unroll, and the vectors then lie in memory.
+/// Adds the products with vector `j` of each run. The compiler does not unroll a loop over `j`,
+/// which is too large, and would keep the vectors in memory.
 ///
 /// # Safety
-/// As [`Simd::dot`]; `j < J`, a 4 or 8.
+/// The processor has AVX-512 with VNNI; as [`ByteLanes::dot`]; `j < J`, a 4 or 8.
 #[inline(always)]
 unsafe fn turn<const M: usize, const N: usize, const J: usize>(
     sums: &mut [[__m512i; M]; N],
@@ -45,8 +43,9 @@ unsafe fn turn<const M: usize, const N: usize, const J: usize>(
     }
 }
 
-/// Two values, of which the compiler believes that each depends on both: it must have both before it goes on with either. Left alone, it may
-/// finish one row's products before it begins the next row's, and every one then waits for the one before.
+/// Returns its arguments, but makes the compiler believe that each result depends on both: it must
+/// compute both before it uses either. Otherwise it may finish one row's products before it begins
+/// the next row's, and each product waits for the one before.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn tie(mut a: __m512i, mut b: __m512i) -> (__m512i, __m512i) {
@@ -57,48 +56,45 @@ fn tie(mut a: __m512i, mut b: __m512i) -> (__m512i, __m512i) {
     (a, b)
 }
 
-// SAFETY (all functions): the instruction set and the pointers are the caller's to vouch for, see `Simd`.
-impl Simd for Avx512 {
-    const LANES: usize = 16;
-    const TILE: usize = 8;
+impl ByteLanes for Avx512 {
+    const TILE: usize = Isa::Avx512Vnni.tile_rows();
     const BLOCKS: usize = 2;
     const FLOAT_TILE: usize = 8;
     type B = __m512i;
     type I = __m512i;
-    type F = __m512;
 
     #[inline(always)]
-    unsafe fn bytes(p: *const u8) -> __m512i {
-        // SAFETY: see above.
+    unsafe fn bytes(self, p: *const u8) -> __m512i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn shr_and(b: __m512i, n: u32, mask: u8) -> __m512i {
+    fn shr_and(self, b: __m512i, n: u32, mask: u8) -> __m512i {
         // Bits that cross bytes are masked away.
-        // SAFETY: see above.
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(_mm512_srl_epi16(b, _mm_cvtsi32_si128(n as i32)), _mm512_set1_epi8(mask as i8)) }
     }
     #[inline(always)]
-    unsafe fn shl_and(b: __m512i, n: u32, mask: u8) -> __m512i {
-        // SAFETY: see above.
+    fn shl_and(self, b: __m512i, n: u32, mask: u8) -> __m512i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(_mm512_sll_epi16(b, _mm_cvtsi32_si128(n as i32)), _mm512_set1_epi8(mask as i8)) }
     }
     #[inline(always)]
-    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: see above.
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_or_si512(a, b) }
     }
 
     #[inline(always)]
-    unsafe fn int_zero() -> __m512i {
-        // SAFETY: see above.
+    fn int_zero(self) -> __m512i {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn int_splat_shifted(p: *const i32, by: i32) -> __m512i {
-        // SAFETY: see above.
+    fn int_splat_shifted(self, x: i32, by: i32) -> __m512i {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
-            let v = _mm512_set1_epi32(p.read());
+            let v = _mm512_set1_epi32(x);
             if by >= 0 {
                 _mm512_sll_epi32(v, _mm_cvtsi32_si128(by))
             } else {
@@ -108,14 +104,16 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn dot<const M: usize, const N: usize, const J: usize>(
+        self,
         sums: &mut [[__m512i; M]; N],
         u: &[[__m512i; J]; N],
         _bits: u32,
         q: &[[*const i8; M]; N],
     ) {
-        // The runs and rows take turns, so that neighbouring products are independent of each other: the scheduler is not filled
-        // with waiting ones. A product takes 5 cycles and two begin in each, so 10 are wanted.
-        // SAFETY: see above; `j` is below J.
+        // The runs and rows take turns, so that neighbouring products are independent and do not
+        // fill the scheduler with waiting ones. A product takes 5 cycles and two begin in each, so
+        // at least 10 should be independent.
+        // SAFETY: `self` proves the instruction set; `j` is below J.
         unsafe {
             turn(sums, u, 0, q);
             turn(sums, u, 1, q);
@@ -131,97 +129,24 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn dot_128<const M: usize, const N: usize>(
+        self,
         sums: &mut [[__m512i; M]; N],
         u: &[[__m512i; 8]; N],
         q: &[[*const i8; M]; N],
         neg_sum: &[[*const i32; M]; N],
     ) {
-        // SAFETY: see above. No saturation: dpbusd adds 4 products of 16 bits in 32.
+        // SAFETY: `self` proves the instruction set. No saturation: dpbusd adds 4 products of 16
+        // bits in 32.
         unsafe {
             for (sum, neg) in sums.as_flattened_mut().iter_mut().zip(neg_sum.as_flattened()) {
-                *sum = Self::int_splat_shifted(*neg, 0);
+                *sum = self.int_splat_shifted(neg.read(), 0);
             }
-            Self::dot(sums, u, 8, q);
+            self.dot(sums, u, 8, q);
         }
     }
     #[inline(always)]
-    unsafe fn to_float(i: __m512i) -> __m512 {
-        // SAFETY: see above.
+    fn to_float(self, i: __m512i) -> __m512 {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_cvtepi32_ps(i) }
-    }
-
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_setzero_ps() }
-    }
-    #[inline(always)]
-    unsafe fn splat(p: *const f32) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_set1_ps(p.read()) }
-    }
-    #[inline(always)]
-    unsafe fn load_f32(p: *const u8) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_loadu_ps(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn load_f16(p: *const u8) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u8) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
-    }
-    #[inline(always)]
-    unsafe fn load_u8(p: *const u8, n: u32, mask: u8) -> __m512 {
-        // SAFETY: see above.
-        unsafe {
-            let i = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
-            let i = _mm512_srl_epi32(i, _mm_cvtsi32_si128(n as i32));
-            _mm512_cvtepi32_ps(_mm512_and_si512(i, _mm512_set1_epi32(i32::from(mask))))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(p: *const u8) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_add_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn neg(a: __m512) -> __m512 {
-        // SAFETY: see above.
-        unsafe { _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32(i32::MIN))) }
-    }
-    #[inline(always)]
-    unsafe fn store(p: *mut f32, v: __m512) {
-        // SAFETY: see above.
-        unsafe { _mm512_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        // SAFETY: see above.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch_far(p: *const u8) {
-        // SAFETY: see above.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 }

@@ -1,9 +1,9 @@
-//! GGUF rows to panels: one lane of a panel at a time.
+//! Packs rows of GGUF tensors into panels, one lane of a panel at a time.
 //!
-//! Each format's block is read as the GGUF specification lays it out, and its values (without sign), scales and minima are put
-//! where `layout` reads them.
+//! The blocks of each format are read as the GGUF specification lays them out. Their values
+//! (unsigned), scales and minima go to the places where `layout` reads them.
 
-use crate::format::Format;
+use crate::format::WeightFormat;
 use crate::matmul::layout::PANEL;
 
 const F16S: usize = 2 * PANEL;
@@ -11,45 +11,46 @@ const F16S: usize = 2 * PANEL;
 /// Writes a row, `bytes` in the layout of the file, to `lane` of a zeroed panel.
 ///
 /// # Panics
-/// If the row or the panel is shorter than its format's blocks; [`crate::PanelMatrix::pack`] has checked both.
-pub(crate) fn pack_row(format: Format, bytes: &[u8], lane: usize, panel: &mut [u8]) {
+/// If the row or the panel is shorter than its format's blocks. [`crate::PanelMatrix::pack`] has
+/// checked both.
+pub(crate) fn pack_row(format: WeightFormat, bytes: &[u8], lane: usize, panel: &mut [u8]) {
     let file = bytes.chunks_exact(format.block_bytes());
     let step = panel.len() / file.len();
     let blocks = file.zip(panel.chunks_exact_mut(step));
     match format {
-        Format::F32 => blocks.for_each(|(b, at)| at[4 * lane..][..4].copy_from_slice(b)),
-        Format::F16 | Format::Bf16 => blocks.for_each(|(b, at)| at[2 * lane..][..2].copy_from_slice(b)),
-        Format::Q4_0 => blocks.for_each(|(b, at)| {
+        WeightFormat::F32 => blocks.for_each(|(b, at)| at[4 * lane..][..4].copy_from_slice(b)),
+        WeightFormat::F16 | WeightFormat::Bf16 => blocks.for_each(|(b, at)| at[2 * lane..][..2].copy_from_slice(b)),
+        WeightFormat::Q4_0 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[2..]));
             put_f16(&mut at[256..], lane, &b[..2]);
         }),
-        Format::Q4_1 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q4_1 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[4..]));
             put_f16(&mut at[256..], lane, &b[..2]);
             put_f16(&mut at[256 + F16S..], lane, &b[2..4]);
         }),
-        Format::Q5_0 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q5_0 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[6..]));
             put_bits(&mut at[256..], lane, &split_bits(&b[2..6]));
             put_f16(&mut at[320..], lane, &b[..2]);
         }),
-        Format::Q5_1 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q5_1 => blocks.for_each(|(b, at)| {
             put_nibbles(at, lane, &split_nibbles(&b[8..]));
             put_bits(&mut at[256..], lane, &split_bits(&b[4..8]));
             put_f16(&mut at[320..], lane, &b[..2]);
             put_f16(&mut at[320 + F16S..], lane, &b[2..4]);
         }),
-        Format::Q8_0 => blocks.for_each(|(b, at)| {
+        WeightFormat::Q8_0 => blocks.for_each(|(b, at)| {
             for (i, q) in b[2..].iter().enumerate() {
                 at[64 * (i / 4) + 4 * lane + i % 4] = q ^ 0x80;
             }
             put_f16(&mut at[512..], lane, &b[..2]);
         }),
-        Format::Q2K => blocks.for_each(|(b, at)| pack_q2k(b, at, lane)),
-        Format::Q3K => blocks.for_each(|(b, at)| pack_q3k(b, at, lane)),
-        Format::Q4K => blocks.for_each(|(b, at)| pack_q45k(b, &b[16..144], None, at, lane)),
-        Format::Q5K => blocks.for_each(|(b, at)| pack_q45k(b, &b[48..176], Some(&b[16..48]), at, lane)),
-        Format::Q6K => blocks.for_each(|(b, at)| pack_q6k(b, at, lane)),
+        WeightFormat::Q2K => blocks.for_each(|(b, at)| pack_q2k(b, at, lane)),
+        WeightFormat::Q3K => blocks.for_each(|(b, at)| pack_q3k(b, at, lane)),
+        WeightFormat::Q4K => blocks.for_each(|(b, at)| pack_q45k(b, &b[16..144], None, at, lane)),
+        WeightFormat::Q5K => blocks.for_each(|(b, at)| pack_q45k(b, &b[48..176], Some(&b[16..48]), at, lane)),
+        WeightFormat::Q6K => blocks.for_each(|(b, at)| pack_q6k(b, at, lane)),
     }
 }
 
@@ -116,7 +117,8 @@ fn pack_q45k(b: &[u8], nibbles: &[u8], high: Option<&[u8]>, at: &mut [u8], lane:
 fn pack_q6k(b: &[u8], at: &mut [u8], lane: usize) {
     put_f16(at, lane, &b[208..210]);
     for (i, block) in at[F16S..].chunks_exact_mut(416).enumerate() {
-        // Each 128 values: blocks 0 and 1 in the low nibbles of 32 bytes each, blocks 2 and 3 in the high ones.
+        // Each 128 values: blocks 0 and 1 in the low nibbles of 32 bytes each, blocks 2 and 3 in
+        // the high ones.
         let (part, i4) = (i / 4, i % 4);
         let mut u = [0u8; 32];
         for (u, byte) in u.iter_mut().zip(&b[64 * part + 32 * (i4 % 2)..]) {
@@ -148,7 +150,8 @@ fn split_bits(bytes: &[u8]) -> [u8; 32] {
     u
 }
 
-/// Block `i` of 8 of a K-quant's 2-bit values: each 128 values take 32 bytes, 32 values in each pair of bits.
+/// Block `i` of 8 of a K-quant's 2-bit values: each 128 values take 32 bytes, 32 values in each
+/// pair of bits.
 fn two_bits(bytes: &[u8], i: usize) -> [u8; 32] {
     let mut u = [0; 32];
     for (u, byte) in u.iter_mut().zip(&bytes[32 * (i / 4)..]) {

@@ -1,35 +1,44 @@
-//! A weight matrix in panels of 16 output rows, ready for the kernels.
+//! [`PanelMatrix`]: a weight matrix in panels of 16 output rows, ready for the kernels.
 
+use crate::activations::Activations;
 use crate::error::KernelError;
-use crate::format::{Format, Input};
-use crate::matmul::layout::{FloatLayout, Layout, PANEL, Shape, with_layout};
+use crate::format::{InputForm, InputForms, WeightFormat};
+use crate::matmul::layout::{FloatLayout, IntegerLayout, PANEL, ProductFormula, with_layout};
 use crate::matmul::pack::pack_row;
-use crate::matmul::scalar::Scalar;
-use crate::matmul::store::Storage;
+use crate::matmul::store::WeightMemory;
+use crate::simd::{Isa, Scalar};
 use crate::team::Team;
 
-/// A weight matrix of shape (n, k): n output rows, k inputs. The values are exactly the file's, in another order.
+/// A weight matrix of shape (n, k): n output rows, k inputs. It holds exactly the file's values, in
+/// another order.
 pub struct PanelMatrix {
-    format: Format,
+    format: WeightFormat,
     n: usize,
     k: usize,
     panel_bytes: usize,
-    store: Storage, // (panel, panel_bytes)
+    store: WeightMemory, // (panel, panel_bytes)
 }
 
 /// Bytes of a panel of one block of the file.
-fn block_panel_bytes(format: Format) -> usize {
+fn block_panel_bytes(format: WeightFormat) -> usize {
     with_layout!(format, L => L::HEAD + L::GROUP * L::BLOCK, W => PANEL * W::BYTES)
 }
 
 impl PanelMatrix {
-    /// Packs a matrix of `n` rows and `k` columns from the bytes of a GGUF tensor: rows one after the other, each a whole
-    /// number of `format`'s blocks. Takes about the file's size in memory; the work is spread over the team.
+    /// Packs a matrix of `n` rows and `k` columns from the bytes of a GGUF tensor: rows one after
+    /// the other, each a whole number of `format`'s blocks. The packed matrix takes about the size
+    /// of its bytes in the file. The team shares the work.
     ///
     /// # Errors
-    /// `n` or `k` is 0, `k` is not a whole number of blocks, `bytes` is not as long as the shape asks, a size overflows, or
-    /// there is no memory.
-    pub fn pack(team: &Team, format: Format, n: usize, k: usize, bytes: &[u8]) -> Result<PanelMatrix, KernelError> {
+    /// `n` or `k` is 0, `k` is not a whole number of blocks, `bytes` is not as long as the shape
+    /// asks, a size overflows, or there is no memory.
+    pub fn pack(
+        team: &Team,
+        format: WeightFormat,
+        n: usize,
+        k: usize,
+        bytes: &[u8],
+    ) -> Result<PanelMatrix, KernelError> {
         const WHAT: &str = "a weight matrix";
         let overflow = KernelError::Overflow { what: WHAT };
         let block_len = format.block_len();
@@ -47,7 +56,7 @@ impl PanelMatrix {
         }
         let panel_bytes = blocks.checked_mul(block_panel_bytes(format)).ok_or(overflow.clone())?;
         let size = n.div_ceil(PANEL).checked_mul(panel_bytes).ok_or(overflow)?;
-        let mut store = Storage::zeroed(size, WHAT)?;
+        let mut store = WeightMemory::zeroed(size, WHAT)?;
         team.chunks_mut(store.bytes_mut(), panel_bytes, |p, panel| {
             let rows = bytes[p * PANEL * row_bytes..].chunks_exact(row_bytes).take(PANEL);
             for (lane, row) in rows.enumerate() {
@@ -62,22 +71,22 @@ impl PanelMatrix {
         self.n
     }
 
-    /// Inputs: values in a row.
+    /// InputForms: values in a row.
     pub fn k(&self) -> usize {
         self.k
     }
 
     /// Number format of the file.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> WeightFormat {
         self.format
     }
 
-    /// What the matrix wants its input as.
-    pub fn wants(&self) -> Input {
+    /// The representation that the matrix needs of its input.
+    pub fn wants(&self) -> InputForm {
         self.format.input()
     }
 
-    /// Memory of the packed weights, in bytes: what one pass over the matrix reads.
+    /// Bytes of the packed weights; one pass over the matrix reads all of them.
     pub fn size_bytes(&self) -> usize {
         self.store.bytes().len()
     }
@@ -91,7 +100,16 @@ impl PanelMatrix {
         &self.store.bytes()[p * self.panel_bytes..][..self.panel_bytes]
     }
 
-    /// Writes row `i` as floats: the exact values that the file's numbers stand for. `out` has shape (k).
+    /// # Panics
+    /// If `x` cannot be multiplied by this matrix on this instruction set.
+    pub(crate) fn check_input(&self, isa: Isa, x: &Activations) {
+        assert_eq!(self.k, x.k(), "the matrix and its input differ in k");
+        assert_eq!(x.tile(), isa.tile_rows(), "the rows lie in tiles of {isa}");
+        assert!(x.inputs().has(self.wants()), "{self:?} wants {:?} rows", self.wants());
+    }
+
+    /// Writes row `i` to `out` as floats, the exact values of the file's numbers. ProductFormula of
+    /// `out`: (k).
     ///
     /// # Panics
     /// If `i >= n` or `out` is not `k` long.
@@ -105,29 +123,38 @@ impl PanelMatrix {
     }
 }
 
-fn float_row<W: FloatLayout>(panel: &[u8], lane: usize, out: &mut [f32]) {
-    for (at, out) in panel.chunks_exact(PANEL * W::BYTES).zip(out) {
-        // SAFETY: `Scalar` needs no special instructions; `at` holds 16 values and lane < 16.
-        *out = unsafe { W::load::<Scalar>(at.as_ptr().add(lane * W::BYTES)) };
+impl InputForms {
+    /// The representations that these matrices need together.
+    pub fn of(weights: &[&PanelMatrix]) -> InputForms {
+        let any = |input| weights.iter().any(|w| w.wants() == input);
+        InputForms { f32: any(InputForm::F32), int8: any(InputForm::Int8) }
     }
 }
 
-fn integer_row<L: Layout>(panel: &[u8], lane: usize, out: &mut [f32]) {
+fn float_row<W: FloatLayout>(panel: &[u8], lane: usize, out: &mut [f32]) {
+    for (at, out) in panel.chunks_exact(PANEL * W::BYTES).zip(out) {
+        // SAFETY: `at` holds 16 values and lane < 16.
+        [*out] = unsafe { W::load(Scalar::<1>, at.as_ptr().add(lane * W::BYTES)) };
+    }
+}
+
+fn integer_row<L: IntegerLayout>(panel: &[u8], lane: usize, out: &mut [f32]) {
     let groups = panel.chunks_exact(L::HEAD + L::GROUP * L::BLOCK);
     for (group, out) in groups.zip(out.chunks_exact_mut(32 * L::GROUP)) {
-        // SAFETY: `Scalar` needs no special instructions; `group` starts with a head and lane < 16.
-        let head = unsafe { L::head::<Scalar>(group.as_ptr(), lane) };
+        // SAFETY: `group` starts with a head and lane < 16.
+        let head = unsafe { L::head(Scalar::<1>, group.as_ptr(), lane) };
         for (at, out) in group[L::HEAD..].chunks_exact(L::BLOCK).zip(out.chunks_exact_mut(32)) {
             // SAFETY: as above, and `at` is a block.
             let (u, c) =
-                unsafe { (L::unpack::<Scalar>(at.as_ptr(), lane), L::scales::<Scalar>(head, at.as_ptr(), lane)) };
+                unsafe { (L::unpack(Scalar::<1>, at.as_ptr(), lane), L::scales(Scalar::<1>, head, at.as_ptr(), lane)) };
+            let c = c.map(|[c]| c);
             for (i, (u, out)) in u.as_flattened().iter().zip(out).enumerate() {
                 let (u, half) = (i32::from(*u), i / 16);
-                *out = match L::SHAPE {
-                    Shape::Offset(shift) => c[0] * (u - (1 << shift)) as f32,
-                    Shape::Minimum => c[0] * u as f32 + c[1],
-                    Shape::HalvesOffset(shift) => c[half] * (u - (1 << shift)) as f32,
-                    Shape::HalvesMinimum => c[half] * u as f32 + c[2 + half],
+                *out = match L::FORMULA {
+                    ProductFormula::Offset(shift) => c[0] * (u - (1 << shift)) as f32,
+                    ProductFormula::Minimum => c[0] * u as f32 + c[1],
+                    ProductFormula::HalvesOffset(shift) => c[half] * (u - (1 << shift)) as f32,
+                    ProductFormula::HalvesMinimum => c[half] * u as f32 + c[2 + half],
                 };
             }
         }

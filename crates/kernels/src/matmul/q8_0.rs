@@ -1,14 +1,16 @@
-//! From floats to the bytes of Q8_0: blocks of 32 values, each an f16 scale and 32 signed bytes (GGUF specification, tensor types).
+//! Quantises floats to Q8_0: blocks of 32 values, each an f16 scale and 32 signed bytes (GGUF
+//! specification, tensor types).
 
 use half::f16;
 
 use crate::error::KernelError;
-use crate::format::Format;
+use crate::format::WeightFormat;
 use crate::matmul::panel::PanelMatrix;
 use crate::team::Team;
 
-/// Appends `values` in Q8_0 to `out`. A block's scale is its largest magnitude over 127, as f16; its integers are the values over that scale, rounded to
-/// the nearest. What was Q8_0 before, with a magnitude of 127 in each block, comes out as it was.
+/// Appends `values` in Q8_0 to `out`. A block's scale is its largest magnitude over 127, as f16.
+/// Its integers are the values over that scale, rounded to the nearest. Values that came from Q8_0,
+/// with a magnitude of 127 in each block, give the same bytes again.
 ///
 /// # Panics
 /// If `values` is no whole number of blocks.
@@ -24,7 +26,8 @@ pub fn write_q8_0(values: &[f32], out: &mut Vec<u8>) {
 }
 
 impl PanelMatrix {
-    /// Some rows of the matrix, in this order, as a matrix of its own: in Q8_0, or in F16 where a row is no whole number of its blocks.
+    /// A new matrix of the given rows, in this order: in Q8_0, or in F16 if the length of a row is
+    /// not a multiple of 32.
     ///
     /// # Errors
     /// `rows` is empty, or there is no memory.
@@ -32,13 +35,13 @@ impl PanelMatrix {
     /// # Panics
     /// If a row is not in the matrix.
     pub fn select(&self, team: &Team, rows: &[u32]) -> Result<PanelMatrix, KernelError> {
-        let format = if self.k().is_multiple_of(32) { Format::Q8_0 } else { Format::F16 };
+        let format = if self.k().is_multiple_of(32) { WeightFormat::Q8_0 } else { WeightFormat::F16 };
         let mut bytes = Vec::with_capacity(rows.len() * self.k() / format.block_len() * format.block_bytes());
         let mut values = vec![0.0; self.k()];
         for row in rows {
             self.row(*row as usize, &mut values);
             match format {
-                Format::Q8_0 => write_q8_0(&values, &mut bytes),
+                WeightFormat::Q8_0 => write_q8_0(&values, &mut bytes),
                 _ => bytes.extend(values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes())),
             }
         }
@@ -56,7 +59,7 @@ mod tests {
         let values: Vec<f32> = (0..40 * 64).map(|i| ((i * 7919 % 255) as f32 - 127.0) * 0.125).collect();
         let mut bytes = Vec::new();
         write_q8_0(&values, &mut bytes);
-        let whole = PanelMatrix::pack(&team, Format::Q8_0, 40, 64, &bytes).expect("sound");
+        let whole = PanelMatrix::pack(&team, WeightFormat::Q8_0, 40, 64, &bytes).expect("sound");
         let some = whole.select(&team, &[39, 0, 17]).expect("sound");
         let (mut a, mut b) = ([0.0; 64], [0.0; 64]);
         for (i, row) in [39, 0, 17].into_iter().enumerate() {
@@ -76,9 +79,9 @@ mod tests {
         assert_eq!(bytes, [0; 34]);
         let values: Vec<u8> = (0..3 * 40).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let team = Team::new(1);
-        let whole = PanelMatrix::pack(&team, Format::F32, 3, 40, &values).expect("sound");
+        let whole = PanelMatrix::pack(&team, WeightFormat::F32, 3, 40, &values).expect("sound");
         let last = whole.select(&team, &[2]).expect("sound");
-        assert_eq!((last.format(), last.n()), (Format::F16, 1));
+        assert_eq!((last.format(), last.n()), (WeightFormat::F16, 1));
         let mut row = [0.0; 40];
         last.row(0, &mut row);
         assert_eq!((row[0], row[39]), (80.0, 119.0));

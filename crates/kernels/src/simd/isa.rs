@@ -1,4 +1,4 @@
-//! Instruction sets, chosen at run time.
+//! [`Isa`]: the instruction sets, chosen at run time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use crate::error::KernelError;
 /// An instruction set that the kernels are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isa {
-    /// Plain Rust: runs anywhere, and is what the others are tested against.
+    /// Plain Rust: runs on every processor. The other sets are tested against it.
     Scalar,
-    /// AVX2 with FMA and F16C. Where the processor has AVX-VNNI, that is used too: the bits are the same.
+    /// AVX2 with FMA and F16C. AVX-VNNI is used where the processor has it; the bits are the same.
     Avx2,
     /// AVX-512 (F, BW, VL) with VNNI, FMA and F16C.
     Avx512Vnni,
@@ -22,7 +22,8 @@ impl Isa {
     /// Every set, whether this processor has it or not.
     const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni, Isa::Neon];
 
-    /// The sets that this processor can run, from the slowest to the fastest. Never empty: it starts with [`Isa::Scalar`].
+    /// The sets that this processor can run, from the slowest to the fastest. Never empty: it
+    /// starts with [`Isa::Scalar`].
     pub fn available() -> Vec<Isa> {
         Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect()
     }
@@ -50,7 +51,13 @@ impl Isa {
         }
     }
 
-    /// The fastest set of this processor, or the one that the environment variable `SELFSPEC_ISA` names.
+    /// The fastest set of this processor.
+    pub fn fastest() -> Isa {
+        Isa::available().pop().unwrap_or(Isa::Scalar)
+    }
+
+    /// The fastest set of this processor, or the one that the environment variable `SELFSPEC_ISA`
+    /// names.
     ///
     /// # Errors
     /// `SELFSPEC_ISA` names a set that is unknown or that this processor lacks.
@@ -58,11 +65,29 @@ impl Isa {
         Isa::choose(std::env::var_os("SELFSPEC_ISA").map(|name| name.to_string_lossy().into_owned()).as_deref())
     }
 
-    /// As [`Isa::detect`], with the variable's value given. Unset or empty means the fastest.
+    /// As [`Isa::detect`], for a given value of the variable. Unset or empty means the fastest.
     fn choose(name: Option<&str>) -> Result<Isa, KernelError> {
         match name {
             Some(name) if !name.is_empty() => name.parse(),
-            _ => Ok(Isa::available().pop().unwrap_or(Isa::Scalar)),
+            _ => Ok(Isa::fastest()),
+        }
+    }
+
+    /// Floats in a vector of the set.
+    pub(crate) const fn lanes(self) -> usize {
+        match self {
+            Isa::Scalar | Isa::Neon => 4,
+            Isa::Avx2 => 8,
+            Isa::Avx512Vnni => 16,
+        }
+    }
+
+    /// Rows of activations that a matrix kernel keeps in registers, 1 to 8: what the registers of
+    /// the set have room for.
+    pub(crate) const fn tile_rows(self) -> usize {
+        match self {
+            Isa::Scalar | Isa::Avx2 => 4,
+            Isa::Avx512Vnni | Isa::Neon => 8,
         }
     }
 
@@ -82,7 +107,8 @@ impl fmt::Display for Isa {
     }
 }
 
-/// `scalar`, `avx2`, `avx512` or `neon`. A set that this processor lacks is refused, so that a parsed set can be run.
+/// `scalar`, `avx2`, `avx512` or `neon`. A set that this processor lacks is an error, so a parsed
+/// set always runs.
 impl FromStr for Isa {
     type Err = KernelError;
 

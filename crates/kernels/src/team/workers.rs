@@ -1,15 +1,16 @@
-//! The worker team: persistent threads that share the parts of one job at a time.
+//! [`Team`]: persistent threads that share the parts of one job at a time.
 //!
-//! Each thread has a share of a job's parts, a run of neighbours that it takes from the front: what lies together in memory is
-//! read by one thread, in order, and what it fetches ahead is its own. Who has done his share takes parts from the back of
-//! others': with another process on a core, the threads that run take over the parts of the one that does not. Results must
-//! not depend on who runs what, and do not, as a part writes its own output only.
+//! Each thread has a share of a job's parts, a run of neighbours that it takes from the front. So
+//! one thread reads adjacent memory in order, and uses its own prefetches. A thread that has
+//! finished its share takes parts from the back of others'. So when another process occupies a
+//! core, the running threads take over the parts of the one that waits. A part writes only its own
+//! output, so results do not depend on which thread runs it.
 //!
-//! A share is one atomic word, (epoch, first part left, end). A thread claims a part by changing that word, so a claim made for
-//! a job that is over cannot succeed: the epoch has moved on.
+//! A share is one atomic word, (epoch, first part left, end). A thread claims a part by changing
+//! that word. A claim for a finished job cannot succeed: the epoch has changed.
 //!
-//! Idle workers spin for a few microseconds, then yield, then sleep. The caller, when it waits for the last parts, does the
-//! same. So a busy core costs its share of time and no more.
+//! Idle workers spin for a few microseconds, then yield, then sleep. The caller does the same while
+//! it waits for the last parts. So a busy core costs its share of time and no more.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,26 +19,29 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Most parts of a job; more are run as several jobs.
+use crate::team::send_ptr::SendPtr;
+
+/// Most parts of a job. More parts run as several jobs.
 const MOST_PARTS: usize = u16::MAX as usize;
 
 /// Turns of the busy loop before yielding: a few microseconds.
 const SPINS: u32 = 150;
-/// Yields before sleeping: some 100 microseconds on an idle machine. Longer than the gaps between the jobs of one pass.
+/// Yields before sleeping: some 100 microseconds on an idle machine. Longer than the gaps between
+/// the jobs of one pass.
 const YIELDS: u32 = 200;
 
 thread_local! {
-    /// Whether this thread is inside a part. A job within a job runs on the spot.
+    /// Whether this thread is running a part. A job within a part runs on the same thread.
     static IN_PART: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A job on its caller's stack.
-struct Job<'a> {
+/// A job, on its caller's stack.
+struct TeamJob<'a> {
     parts: usize,
     f: &'a (dyn Fn(usize) + Sync),
 }
 
-/// The parts of a job that nobody has claimed, of those that are one thread's to begin with. On a cache line of its own.
+/// The unclaimed parts of one thread's share of a job. Each share has its own cache line.
 #[repr(align(64))]
 struct Share(AtomicU64); // epoch << 32 | first << 16 | end, counted from the share's first part
 
@@ -49,11 +53,12 @@ impl Share {
 
 struct Shared {
     shares: Box<[Share]>, // (thread); the caller's first
-    /// Counts jobs. Changed when a job's shares are all there.
+    /// Number of the current job. It changes once all shares of the job are set.
     epoch: AtomicU32,
-    /// The job of the present epoch. Valid for a thread that has claimed one of its parts and not yet reported it.
-    job: AtomicPtr<Job<'static>>,
-    /// Parts that have not been reported as finished.
+    /// The job of the current epoch. Valid for a thread that has claimed one of its parts and not
+    /// yet reported it.
+    job: AtomicPtr<TeamJob<'static>>,
+    /// Parts that no thread has reported as finished.
     pending: AtomicUsize,
     /// Workers that sleep or are about to.
     sleeping: AtomicUsize,
@@ -70,7 +75,7 @@ struct Shared {
 pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One job at a time, whoever calls.
+    /// Held by the caller of the running job: one job runs at a time.
     turn: Mutex<()>,
 }
 
@@ -79,7 +84,8 @@ fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Team {
-    /// A team of `threads` threads, the caller included; 0 counts as 1. Where the system refuses a thread, the team is smaller.
+    /// A team of `threads` threads, including the caller; 0 counts as 1. If the system refuses a
+    /// thread, the team is smaller.
     pub fn new(threads: usize) -> Team {
         let shared = Arc::new(Shared {
             shares: (0..threads.max(1)).map(|_| Share(AtomicU64::new(0))).collect(),
@@ -105,13 +111,15 @@ impl Team {
         Team { shared, workers, turn: Mutex::new(()) }
     }
 
-    /// Threads of the team, the caller included.
+    /// Threads of the team, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `f(0)` to `f(parts - 1)`, each once, on the threads of the team, and returns when all have returned.
-    /// A call from inside a part runs its parts on the spot, one after the other.
+    /// Calls `f(0)` to `f(parts - 1)`, each once, on the threads of the team, and returns when all
+    /// have returned.
+    ///
+    /// A call from inside a part runs its parts on the same thread, one after the other.
     ///
     /// # Panics
     /// If a part panics, with its message, after all parts have ended. The team stays usable.
@@ -125,16 +133,17 @@ impl Team {
         let _turn = relock(&self.turn);
         let mut first = 0;
         while first < parts {
-            let some = (parts - first).min(MOST_PARTS);
-            self.run_some(some, &|part| f(first + part));
-            first += some;
+            let count = (parts - first).min(MOST_PARTS);
+            self.run_job(count, &|part| f(first + part));
+            first += count;
         }
     }
 
-    fn run_some(&self, parts: usize, f: &(dyn Fn(usize) + Sync)) {
+    fn run_job(&self, parts: usize, f: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
-        let job = Job { parts, f };
-        // The lifetime ends here as far as the compiler knows; `finish` below returns only when no thread uses the job.
+        let job = TeamJob { parts, f };
+        // This erases the lifetime. It is sound because `finish` below returns only when no thread
+        // uses the job.
         shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
         shared.pending.store(parts, Ordering::Relaxed);
         let epoch = shared.epoch.load(Ordering::Relaxed).wrapping_add(1);
@@ -155,8 +164,8 @@ impl Team {
         }
     }
 
-    /// Cuts `data` into chunks of `chunk` elements, the last one shorter if need be, and calls `f(index, chunk)` for each on
-    /// the threads of the team.
+    /// Cuts `data` into chunks of `chunk` elements, of which the last may be shorter, and calls
+    /// `f(index, chunk)` for each on the threads of the team.
     ///
     /// # Panics
     /// If `chunk` is 0, or if a part panics.
@@ -167,7 +176,8 @@ impl Team {
         self.run(len.div_ceil(chunk), &|i| {
             let from = i * chunk;
             let to = len.min(from + chunk);
-            // SAFETY: from < to <= len, each part has its own index and so its own range, and `data` is borrowed until `run` returns.
+            // SAFETY: from < to <= len, each part has its own index and so its own range, and
+            // `data` is borrowed until `run` returns.
             let part = unsafe { std::slice::from_raw_parts_mut(base.get().add(from), to - from) };
             f(i, part);
         });
@@ -195,7 +205,7 @@ impl std::fmt::Debug for Team {
 }
 
 impl Shared {
-    /// The life of worker `me`.
+    /// The loop of worker `me`.
     fn serve(&self, me: usize) {
         let (mut idle, mut seen) = (0, 0);
         while !self.closing.load(Ordering::Relaxed) {
@@ -218,7 +228,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps until a job comes after that of epoch `seen`, or the team closes.
+    /// Sleeps until a job follows that of epoch `seen`, or the team closes.
     fn sleep(&self, seen: u32) {
         let mut held = relock(&self.lock);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
@@ -228,7 +238,8 @@ impl Shared {
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Claims and runs parts of the present job until none is left: those of thread `me`'s own share, then others'.
+    /// Claims and runs parts of the current job until none is left: those of thread `me`'s own
+    /// share, then of the others'.
     fn work(&self, me: usize) {
         let threads = self.shares.len();
         let mut done = 0;
@@ -246,7 +257,7 @@ impl Shared {
         }
     }
 
-    /// Claims one part of a share, its first or its last, and runs it. Whether there was one.
+    /// Claims one part of a share, its first or its last, and runs it. False if none was left.
     fn claim_and_run(&self, share: usize, front: bool) -> bool {
         let word = &self.shares[share].0;
         let (job, at) = loop {
@@ -261,8 +272,8 @@ impl Shared {
                 break (job, claimed as usize);
             }
         };
-        // SAFETY: the exchange succeeded, so the epoch whose job we loaded still had an unclaimed part, now ours. Its caller
-        // waits in `finish` until we report it, so the job is alive.
+        // SAFETY: the exchange succeeded, so the epoch whose job we loaded still had an unclaimed
+        // part, now ours. Its caller waits in `finish` until we report it, so the job is alive.
         let job = unsafe { &*job };
         let part = job.parts * share / self.shares.len() + at;
         IN_PART.set(true);
@@ -274,7 +285,7 @@ impl Shared {
         true
     }
 
-    /// Waits until all parts of the job have been reported.
+    /// Waits until every part of the job is reported.
     fn finish(&self) {
         for turn in 0..SPINS + YIELDS {
             if self.pending.load(Ordering::Acquire) == 0 {
@@ -294,18 +305,3 @@ impl Shared {
         self.caller_waits.store(false, Ordering::SeqCst);
     }
 }
-
-/// A pointer that parts of a job share, each for its own range.
-pub(crate) struct SendPtr<T>(pub(crate) *mut T);
-
-impl<T> SendPtr<T> {
-    /// The pointer. A method, so that closures capture the wrapper and not the bare pointer in it.
-    pub(crate) fn get(&self) -> *mut T {
-        self.0
-    }
-}
-
-// SAFETY: the pointer alone does nothing; whoever reads or writes through it says why that is sound.
-unsafe impl<T: Send> Send for SendPtr<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for SendPtr<T> {}

@@ -1,9 +1,9 @@
-//! Random GGUF tensors, and what their numbers stand for, written straight from the format's description and without the
-//! crate's own code.
+//! Random GGUF tensors, and what their numbers stand for, written straight from the format's
+//! description and without the crate's own code.
 #![allow(dead_code)] // each test file uses its own part
 
 use half::{bf16, f16};
-use selfspec_kernels::Format;
+use selfspec_kernels::WeightFormat;
 
 /// A small generator of test data (xorshift).
 pub(crate) struct Random(u64);
@@ -35,25 +35,25 @@ impl Random {
 }
 
 /// Where the f16 scales stand in a block.
-pub(crate) fn scale_offsets(format: Format) -> &'static [usize] {
+pub(crate) fn scale_offsets(format: WeightFormat) -> &'static [usize] {
     match format {
-        Format::F32 | Format::F16 | Format::Bf16 => &[],
-        Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[0],
-        Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
-        Format::Q2K => &[80, 82],
-        Format::Q3K => &[108],
-        Format::Q6K => &[208],
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => &[],
+        WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::Q8_0 => &[0],
+        WeightFormat::Q4_1 | WeightFormat::Q5_1 | WeightFormat::Q4K | WeightFormat::Q5K => &[0, 2],
+        WeightFormat::Q2K => &[80, 82],
+        WeightFormat::Q3K => &[108],
+        WeightFormat::Q6K => &[208],
     }
 }
 
 /// A tensor of shape (n, k): every bit of the quantised values random, the scales of ordinary size.
-pub(crate) fn random_tensor(format: Format, n: usize, k: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn random_tensor(format: WeightFormat, n: usize, k: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let values = n * k;
     match format {
-        Format::F32 => (0..values).flat_map(|_| random.unit().to_le_bytes()).collect(),
-        Format::F16 => (0..values).flat_map(|_| f16::from_f32(random.unit()).to_le_bytes()).collect(),
-        Format::Bf16 => (0..values).flat_map(|_| bf16::from_f32(random.unit()).to_le_bytes()).collect(),
+        WeightFormat::F32 => (0..values).flat_map(|_| random.unit().to_le_bytes()).collect(),
+        WeightFormat::F16 => (0..values).flat_map(|_| f16::from_f32(random.unit()).to_le_bytes()).collect(),
+        WeightFormat::Bf16 => (0..values).flat_map(|_| bf16::from_f32(random.unit()).to_le_bytes()).collect(),
         _ => {
             let bytes = values / format.block_len() * format.block_bytes();
             let mut tensor: Vec<u8> = (0..bytes).map(|_| (random.next() >> 24) as u8).collect();
@@ -72,39 +72,39 @@ fn f16_at(b: &[u8], at: usize) -> f32 {
 }
 
 /// The values of a row.
-pub(crate) fn dequantise(format: Format, row: &[u8]) -> Vec<f32> {
+pub(crate) fn dequantise(format: WeightFormat, row: &[u8]) -> Vec<f32> {
     row.chunks_exact(format.block_bytes()).flat_map(|b| block(format, b)).collect()
 }
 
-fn block(format: Format, b: &[u8]) -> Vec<f32> {
+fn block(format: WeightFormat, b: &[u8]) -> Vec<f32> {
     let mut y = vec![0f32; format.block_len()];
     match format {
-        Format::F32 => y[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
-        Format::F16 => y[0] = f16_at(b, 0),
-        Format::Bf16 => y[0] = bf16::from_le_bytes([b[0], b[1]]).to_f32(),
-        Format::Q4_0 => {
+        WeightFormat::F32 => y[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+        WeightFormat::F16 => y[0] = f16_at(b, 0),
+        WeightFormat::Bf16 => y[0] = bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+        WeightFormat::Q4_0 => {
             let d = f16_at(b, 0);
             for j in 0..16 {
                 y[j] = (i32::from(b[2 + j] & 15) - 8) as f32 * d;
                 y[j + 16] = (i32::from(b[2 + j] >> 4) - 8) as f32 * d;
             }
         }
-        Format::Q4_1 => {
+        WeightFormat::Q4_1 => {
             let (d, m) = (f16_at(b, 0), f16_at(b, 2));
             for j in 0..16 {
                 y[j] = f32::from(b[4 + j] & 15) * d + m;
                 y[j + 16] = f32::from(b[4 + j] >> 4) * d + m;
             }
         }
-        Format::Q5_0 | Format::Q5_1 => {
-            let at = if format == Format::Q5_0 { 2 } else { 4 };
+        WeightFormat::Q5_0 | WeightFormat::Q5_1 => {
+            let at = if format == WeightFormat::Q5_0 { 2 } else { 4 };
             let high = u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
             for j in 0..16 {
                 let qs = b[at + 4 + j];
                 let u0 = u32::from(qs & 15) + (high >> j & 1) * 16;
                 let u1 = u32::from(qs >> 4) + (high >> (j + 16) & 1) * 16;
                 for (i, u) in [(j, u0), (j + 16, u1)] {
-                    y[i] = if format == Format::Q5_0 {
+                    y[i] = if format == WeightFormat::Q5_0 {
                         (u as i32 - 16) as f32 * f16_at(b, 0)
                     } else {
                         u as f32 * f16_at(b, 0) + f16_at(b, 2)
@@ -112,12 +112,12 @@ fn block(format: Format, b: &[u8]) -> Vec<f32> {
                 }
             }
         }
-        Format::Q8_0 => {
+        WeightFormat::Q8_0 => {
             for j in 0..32 {
                 y[j] = f32::from(b[2 + j] as i8) * f16_at(b, 0);
             }
         }
-        Format::Q2K => {
+        WeightFormat::Q2K => {
             let (scales, qs, d, dmin) = (&b[..16], &b[16..80], f16_at(b, 80), f16_at(b, 82));
             for (i, y) in y.iter_mut().enumerate() {
                 let q = qs[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3;
@@ -125,7 +125,7 @@ fn block(format: Format, b: &[u8]) -> Vec<f32> {
                 *y = d * f32::from(s & 15) * f32::from(q) - dmin * f32::from(s >> 4);
             }
         }
-        Format::Q3K => {
+        WeightFormat::Q3K => {
             let (hmask, qs, packed, d) = (&b[..32], &b[32..96], &b[96..108], f16_at(b, 108));
             // 16 scales: the low 4 bits in the nibbles of 8 bytes, the high 2 bits in 4 bytes.
             let scale = |s: usize| {
@@ -138,7 +138,7 @@ fn block(format: Format, b: &[u8]) -> Vec<f32> {
                 *y = d * scale(i / 16) as f32 * (low - high) as f32;
             }
         }
-        Format::Q4K | Format::Q5K => {
+        WeightFormat::Q4K | WeightFormat::Q5K => {
             let (d, dmin, packed) = (f16_at(b, 0), f16_at(b, 2), &b[4..16]);
             let scale = |j: usize| {
                 if j < 4 { packed[j] & 63 } else { (packed[j + 4] & 15) | ((packed[j - 4] >> 6) << 4) }
@@ -146,17 +146,17 @@ fn block(format: Format, b: &[u8]) -> Vec<f32> {
             let minimum = |j: usize| {
                 if j < 4 { packed[j + 4] & 63 } else { (packed[j + 4] >> 4) | ((packed[j] >> 6) << 4) }
             };
-            let qs = if format == Format::Q4K { &b[16..144] } else { &b[48..176] };
+            let qs = if format == WeightFormat::Q4K { &b[16..144] } else { &b[48..176] };
             for (i, y) in y.iter_mut().enumerate() {
                 let j = i / 32;
                 let mut q = qs[j / 2 * 32 + i % 32] >> (4 * (j % 2)) & 15;
-                if format == Format::Q5K {
+                if format == WeightFormat::Q5K {
                     q += 16 * (b[16 + i % 32] >> j & 1);
                 }
                 *y = d * f32::from(scale(j)) * f32::from(q) - dmin * f32::from(minimum(j));
             }
         }
-        Format::Q6K => {
+        WeightFormat::Q6K => {
             let (ql, qh, scales, d) = (&b[..128], &b[128..192], &b[192..208], f16_at(b, 208));
             for part in 0..2 {
                 for l in 0..32 {
@@ -179,7 +179,7 @@ fn block(format: Format, b: &[u8]) -> Vec<f32> {
 }
 
 /// Rows of the tensor as floats, shape (n, k).
-pub(crate) fn dequantise_all(format: Format, bytes: &[u8], k: usize) -> Vec<f32> {
+pub(crate) fn dequantise_all(format: WeightFormat, bytes: &[u8], k: usize) -> Vec<f32> {
     let row_bytes = k / format.block_len() * format.block_bytes();
     bytes.chunks_exact(row_bytes).flat_map(|row| dequantise(format, row)).collect()
 }
@@ -189,7 +189,8 @@ pub(crate) fn round_to_int8(row: &[f32]) -> Vec<f32> {
     row.chunks(32)
         .flat_map(|block| {
             let most = block.iter().fold(0f32, |m, x| m.max(x.abs()));
-            // In f32, as it is defined: next to a tie, exact arithmetic would take the other integer.
+            // In f32, as it is defined: next to a tie, exact arithmetic would take the other
+            // integer.
             let (inverse, scale) = (127.0 / most, most / 127.0);
             block.iter().map(move |x| if most == 0.0 { 0.0 } else { (x * inverse).round_ties_even() * scale })
         })

@@ -2,7 +2,7 @@
 //!
 //! Every value is checked here or by the readers, so that the forward pass can rely on it.
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 
 use super::checks::MAX_SIZE;
 use super::family::Architecture;
@@ -93,7 +93,7 @@ pub struct ArchConfig {
     /// Factor on the attention scores.
     pub attention_scale: f32,
     /// Activation of the gated feed-forward part.
-    pub gate: GateAct,
+    pub gate: GateActivation,
 }
 
 impl ArchConfig {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 
 use super::tensor::LayerTensor;
 use crate::error::ModelError;
@@ -43,7 +43,7 @@ pub(crate) struct Family {
     pub(crate) sandwich_norms: bool,
     /// Whether the embedding is multiplied by the square root of its width.
     pub(crate) scaled_embedding: bool,
-    pub(crate) gate: GateAct,
+    pub(crate) gate: GateActivation,
     /// The field of `config.json` that names the activation.
     pub(crate) folder_gate: &'static str,
     pub(crate) local: Option<LocalLayers>,
@@ -68,7 +68,7 @@ pub(crate) const LLAMA: Family = Family {
     qk_norm: false,
     sandwich_norms: false,
     scaled_embedding: false,
-    gate: GateAct::Silu,
+    gate: GateActivation::Silu,
     folder_gate: "hidden_act",
     local: None,
     folder_score_field: None,
@@ -93,7 +93,7 @@ const GEMMA3: Family = Family {
     qk_norm: true,
     sandwich_norms: true,
     scaled_embedding: true,
-    gate: GateAct::GeluTanh,
+    gate: GateActivation::GeluTanh,
     folder_gate: "hidden_activation",
     local: Some(LocalLayers { global_every: 6, rope_base: 10_000.0 }),
     folder_score_field: Some("query_pre_attn_scalar"),

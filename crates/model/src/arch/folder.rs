@@ -1,6 +1,6 @@
 //! Reads a configuration from a Hugging Face `config.json`.
 
-use selfspec_kernels::{GateAct, RopeStyle};
+use selfspec_kernels::{GateActivation, RopeStyle};
 use serde_json::Value;
 
 use super::checks::{checked_size, positive, required, score_scale, split_heads, unsupported_window};
@@ -109,11 +109,11 @@ impl<'a> Fields<'a> {
         .checked("num_attention_heads", "num_key_value_heads", "head_dim")
     }
 
-    fn gate(&self, family: &Family) -> Result<GateAct, ModelError> {
+    fn gate(&self, family: &Family) -> Result<GateActivation, ModelError> {
         match self.get(family.folder_gate) {
             None => Ok(family.gate),
-            Some(Value::String(name)) if name == "silu" => Ok(GateAct::Silu),
-            Some(Value::String(name)) if name == "gelu_pytorch_tanh" => Ok(GateAct::GeluTanh),
+            Some(Value::String(name)) if name == "silu" => Ok(GateActivation::Silu),
+            Some(Value::String(name)) if name == "gelu_pytorch_tanh" => Ok(GateActivation::GeluTanh),
             Some(other) => Err(ModelError::field(family.folder_gate, format!("{other} is not supported"))),
         }
     }

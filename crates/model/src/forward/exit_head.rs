@@ -6,7 +6,7 @@
 //! attends to K and V of its own, which follow those of the model's layers in the cache. Rows of the full
 //! plan write them from exact states, so that every committed position has them whatever was drafted.
 
-use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
+use selfspec_kernels::{InputForms, MatrixProduct, rms_norm};
 
 use crate::forward::layers::Pass;
 use crate::forward::scratch::grow;
@@ -109,9 +109,9 @@ impl Pass<'_> {
                 }
             }
             let m = chosen.len();
-            self.compute.load(&s.fused[..m * width], width, Inputs::of(&[weight]), &mut s.input);
+            self.compute.load(&s.fused[..m * width], width, InputForms::of(&[weight]), &mut s.input);
             grow(&mut s.out, m * dim);
-            self.compute.matmul(&s.input, &mut [MatmulJob { w: weight, out: &mut s.out[..m * dim] }]);
+            self.compute.matmul(&s.input, &mut [MatrixProduct { weights: weight, out: &mut s.out[..m * dim] }]);
             for (i, out) in chosen.iter().zip(s.out.chunks_exact(dim)) {
                 s.head_hidden[i * dim..][..dim].copy_from_slice(out);
             }

@@ -1,6 +1,6 @@
 //! One layer over the active rows of a step.
 
-use selfspec_kernels::{AttentionRow, Compute, Inputs, KvPages, MatmulJob, PAGE_POSITIONS};
+use selfspec_kernels::{AttentionRow, Compute, InputForms, KvPages, MatrixProduct, PAGE_POSITIONS};
 
 use crate::arch::tensor::LayerTensor as T;
 use crate::fault::Fault;
@@ -53,9 +53,9 @@ impl Pass<'_> {
         // Attention's output, added to the residual stream.
         let q_dim = c.heads * c.head_dim;
         let output = weights.matrix(T::AttentionOutput);
-        self.compute.load(&s.attended[..m * q_dim], q_dim, Inputs::of(&[output]), &mut s.input);
+        self.compute.load(&s.attended[..m * q_dim], q_dim, InputForms::of(&[output]), &mut s.input);
         grow(&mut s.out, m * c.dim);
-        self.compute.matmul(&s.input, &mut [MatmulJob { w: output, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.input, &mut [MatrixProduct { weights: output, out: &mut s.out[..m * c.dim] }]);
         let post_norm = weights.vector(T::PostAttentionNorm).map(|w| (w, eps));
         self.profiler.lap(Part::AttentionOutput);
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
@@ -71,13 +71,13 @@ impl Pass<'_> {
         let s = &mut *self.scratch;
         let (eps, m) = (c.norm_eps, s.active.len());
         let [gate, up, down] = [T::Gate, T::Up, T::Down].map(|tensor| weights.matrix(tensor));
-        let inputs = Inputs::of(&[gate, up]);
+        let inputs = InputForms::of(&[gate, up]);
         self.compute.norm(&s.hidden, c.dim, &s.active, weights.norm(T::FeedForwardNorm), eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
-        let inputs = Inputs::of(&[down]);
+        let inputs = InputForms::of(&[down]);
         self.compute.gated(c.gate, &s.input, gate, up, inputs, &mut s.gated);
         self.profiler.lap(Part::Gate);
-        self.compute.matmul(&s.gated, &mut [MatmulJob { w: down, out: &mut s.out[..m * c.dim] }]);
+        self.compute.matmul(&s.gated, &mut [MatrixProduct { weights: down, out: &mut s.out[..m * c.dim] }]);
         self.profiler.lap(Part::Down);
         let post_norm = weights.vector(T::PostFeedForwardNorm).map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
@@ -91,16 +91,16 @@ impl Pass<'_> {
         let m = s.active.len();
         let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
         let [query, key, value] = [T::Query, T::Key, T::Value].map(|tensor| weights.matrix(tensor));
-        let (norm, inputs) = (weights.norm(T::AttentionNorm), Inputs::of(&[query, key, value]));
+        let (norm, inputs) = (weights.norm(T::AttentionNorm), InputForms::of(&[query, key, value]));
         self.compute.norm(&s.hidden, c.dim, &s.active, norm, c.norm_eps, inputs, &mut s.input);
         self.profiler.lap(Part::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
         grow(&mut s.value, m * kv_dim);
         let mut jobs = [
-            MatmulJob { w: key, out: &mut s.key[..m * kv_dim] },
-            MatmulJob { w: value, out: &mut s.value[..m * kv_dim] },
-            MatmulJob { w: query, out: &mut s.query[..m * q_dim] },
+            MatrixProduct { weights: key, out: &mut s.key[..m * kv_dim] },
+            MatrixProduct { weights: value, out: &mut s.value[..m * kv_dim] },
+            MatrixProduct { weights: query, out: &mut s.query[..m * q_dim] },
         ];
         self.compute.matmul(&s.input, &mut jobs[..if with_query { 3 } else { 2 }]);
         self.profiler.lap(Part::QueryKeyValue);
@@ -142,7 +142,7 @@ impl Pass<'_> {
             AttentionRow { pages: step.pages(*i), pos, first: weights.first_visible(pos) }
         }));
         let (query, attended) = (&s.query[..q_len], &mut s.attended[..q_len]);
-        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, None, attended);
+        self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, attended);
         s.attention_rows = recycled(attention_rows);
         self.profiler.lap(Part::Attention);
     }

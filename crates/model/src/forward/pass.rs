@@ -1,7 +1,7 @@
 //! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that
 //! are active there.
 
-use selfspec_kernels::{Inputs, MatmulJob, rms_norm};
+use selfspec_kernels::{InputForms, MatrixProduct, rms_norm};
 
 use crate::fault::Fault;
 use crate::forward::layers::Pass;
@@ -119,16 +119,16 @@ impl Pass<'_> {
             let (logits, others) = rest.split_at_mut(s.active.len() * head.n());
             rest = others;
             let hidden = if readout == Readout::ExitHead { &s.head_hidden } else { &s.hidden };
-            self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, Inputs::of(&[head]), &mut s.input);
+            self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, InputForms::of(&[head]), &mut s.input);
             self.profiler.lap(Part::Norm);
-            self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out: &mut logits[..] }]);
+            self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out: &mut logits[..] }]);
             self.profiler.lap(Part::Head);
             if self.fault == Some(Fault::ExitNorm) {
                 let drafts =
                     s.active.iter().zip(logits.chunks_exact_mut(head.n())).filter(|(i, _)| !rows[**i].plan.is_full());
                 for (i, out) in drafts {
-                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, Inputs::of(&[head]), &mut s.input);
-                    self.compute.matmul(&s.input, &mut [MatmulJob { w: head, out }]);
+                    self.compute.load(&hidden[i * c.dim..][..c.dim], c.dim, InputForms::of(&[head]), &mut s.input);
+                    self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out }]);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Packs stored matrices into panels.
 
-use selfspec_kernels::{Format, PanelMatrix, Team};
+use selfspec_kernels::{PanelMatrix, Team, WeightFormat};
 use selfspec_weights::TensorType;
 
 use crate::load::sink::{SinkError, StoredMatrix};
@@ -24,20 +24,20 @@ impl Packer<'_> {
     }
 }
 
-fn format(ty: TensorType) -> Format {
+fn format(ty: TensorType) -> WeightFormat {
     match ty {
-        TensorType::F32 => Format::F32,
-        TensorType::F16 => Format::F16,
-        TensorType::Bf16 => Format::Bf16,
-        TensorType::Q4_0 => Format::Q4_0,
-        TensorType::Q4_1 => Format::Q4_1,
-        TensorType::Q5_0 => Format::Q5_0,
-        TensorType::Q5_1 => Format::Q5_1,
-        TensorType::Q8_0 => Format::Q8_0,
-        TensorType::Q2K => Format::Q2K,
-        TensorType::Q3K => Format::Q3K,
-        TensorType::Q4K => Format::Q4K,
-        TensorType::Q5K => Format::Q5K,
-        TensorType::Q6K => Format::Q6K,
+        TensorType::F32 => WeightFormat::F32,
+        TensorType::F16 => WeightFormat::F16,
+        TensorType::Bf16 => WeightFormat::Bf16,
+        TensorType::Q4_0 => WeightFormat::Q4_0,
+        TensorType::Q4_1 => WeightFormat::Q4_1,
+        TensorType::Q5_0 => WeightFormat::Q5_0,
+        TensorType::Q5_1 => WeightFormat::Q5_1,
+        TensorType::Q8_0 => WeightFormat::Q8_0,
+        TensorType::Q2K => WeightFormat::Q2K,
+        TensorType::Q3K => WeightFormat::Q3K,
+        TensorType::Q4K => WeightFormat::Q4K,
+        TensorType::Q5K => WeightFormat::Q5K,
+        TensorType::Q6K => WeightFormat::Q6K,
     }
 }

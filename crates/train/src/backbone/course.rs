@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::Random;
+use crate::math::random::Random;
 
 /// Share of the steps, at the end, in which layer dropout falls to 0: what is trained last is the full pass.
 const FADE: f32 = 0.25;

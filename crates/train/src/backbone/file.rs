@@ -12,8 +12,8 @@ use selfspec_model::{ArchConfig, ModelTensor, TensorNames};
 use selfspec_weights::{Checkpoint, GgufWriter, Metadata, Source, TensorInfo, TensorType, write_safetensors};
 
 use super::tensors::{Place, Tensors};
-use crate::checkpoint::{write_whole, write_whole_by};
 use crate::error::TrainError;
+use crate::steps::checkpoint::{write_whole, write_whole_by};
 
 /// The mix of tensor types, in GGUF.
 const FILE_TYPE: &str = "general.file_type";

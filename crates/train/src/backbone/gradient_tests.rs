@@ -7,7 +7,7 @@ use super::course::Term;
 use super::pass::{Batch, Pass};
 use super::reference::{LAYERS, Whole};
 use super::weights::Packs;
-use crate::shape::Shape;
+use crate::layer::shape::Shape;
 
 fn cases() -> Vec<(&'static str, Whole)> {
     type Change = fn(&mut Shape);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::course::{Course, Curriculum};
 use crate::error::TrainError;
-use crate::schedule::Schedule;
+use crate::steps::schedule::Schedule;
 
 /// Everything that decides the course of a training, beside the model and the spans.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

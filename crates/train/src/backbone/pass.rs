@@ -11,10 +11,11 @@ use super::course::Term;
 use super::readout::{self, Gradient, Target};
 use super::tensors::Tensors;
 use super::weights::Packs;
-use crate::attention::KeyValue;
-use crate::layer::{self, Kept, zeros};
-use crate::span::Span;
-use crate::wide::add;
+use crate::layer::attention::KeyValue;
+use crate::layer::decoder::{self, Kept};
+use crate::layer::span::Span;
+use crate::math::buffers::zeros;
+use crate::math::wide::add;
 
 /// Spans that are computed together, one after the other.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +65,7 @@ pub(crate) struct Pass {
     states: Vec<f32>,      // (row, dim): the hidden states, after some layers
     dstates: Vec<f32>,     // (row, dim): the gradient with respect to them
     dexits: Vec<Vec<f32>>, // (term, row, dim): what each loss adds to it
-    memory: layer::Memory,
+    memory: decoder::Memory,
     readout: readout::Memory,
     // Buffers that layers need one after the other.
     out: Vec<f32>,
@@ -175,7 +176,7 @@ impl Pass {
         stage.kv[0].spans.clone_from(&spans);
         stage.kept.spans = spans;
         stage.kept.out = std::mem::take(&mut self.out);
-        layer::forward(w, &mut stage.kv, &mut stage.kept, &mut self.memory);
+        decoder::forward(w, &mut stage.kv, &mut stage.kept, &mut self.memory);
         put(&stage.rows, dim, &stage.kept.out, &mut self.states);
         self.out = std::mem::take(&mut stage.kept.out);
     }
@@ -195,7 +196,7 @@ impl Pass {
         zeros(dv, v.len());
         // Later layers have used the memory for theirs.
         self.memory.attention.set_exact(&w.shape, &kv[0]);
-        layer::backward(w, kv, kept, gradient, &mut self.memory);
+        decoder::backward(w, kv, kept, gradient, &mut self.memory);
         put(rows, dim, &kept.dx, &mut self.dstates);
         (self.dout, self.dx) = (std::mem::take(&mut kept.dout), std::mem::take(&mut kept.dx));
     }

@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
+use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use selfspec_model::TokenId;
 
-use crate::layer::{fit, zeros};
-use crate::loss::{gather, top};
-use crate::norm::{norm, norm_backward};
-use crate::product::{Into, Packed, Scratch, View, multiply};
-use crate::wide::{LANES, add, exp, wide};
+use crate::math::buffers::{fit, gather, zeros};
+use crate::math::norm::{norm, norm_backward};
+use crate::math::wide::top;
+use crate::math::wide::{LANES, add, exp, wide};
 
 /// Rows that go through the vocabulary together.
 const CHUNK: usize = 240;
@@ -27,20 +27,20 @@ pub(crate) struct Readout {
     norm: Vec<f32>, // (dim)
     eps: f32,
     vocab: usize,
-    forward: Packed,  // (dim, vocab)
-    backward: Packed, // (vocab, dim)
+    forward: PackedMatrix,  // (dim, vocab)
+    backward: PackedMatrix, // (vocab, dim)
 }
 
 /// Memory of a readout.
 #[derive(Default)]
 pub(crate) struct Memory {
-    states: Vec<f32>,  // (chunk row, dim)
-    normed: Vec<f32>,  // (chunk row, dim)
-    inverse: Vec<f32>, // (chunk row)
-    dstates: Vec<f32>, // (chunk row, dim)
-    logits: Vec<f32>,  // (chunk row, vocab)
-    packed: Packed,    // (chunk row, dim)
-    products: Scratch,
+    states: Vec<f32>,     // (chunk row, dim)
+    normed: Vec<f32>,     // (chunk row, dim)
+    inverse: Vec<f32>,    // (chunk row)
+    dstates: Vec<f32>,    // (chunk row, dim)
+    logits: Vec<f32>,     // (chunk row, vocab)
+    packed: PackedMatrix, // (chunk row, dim)
+    products: ProductScratch,
 }
 
 /// A gradient and where the readout's share in it lies.
@@ -52,13 +52,19 @@ pub(crate) struct Gradient<'a> {
 
 impl Readout {
     pub(crate) fn new(dim: usize, vocab: usize, eps: f32) -> Readout {
-        Readout { norm: vec![1.0; dim], eps, vocab, forward: Packed::default(), backward: Packed::default() }
+        Readout {
+            norm: vec![1.0; dim],
+            eps,
+            vocab,
+            forward: PackedMatrix::default(),
+            backward: PackedMatrix::default(),
+        }
     }
 
     /// Takes over the weight of the norm, (dim), and the head's rows, (vocab, dim).
     pub(crate) fn set(&mut self, norm: &[f32], head: &[f32]) {
         self.norm.copy_from_slice(norm);
-        let view = View::new(head, self.vocab, norm.len());
+        let view = MatrixView::new(head, self.vocab, norm.len());
         self.forward.pack(view.transposed());
         self.backward.pack(view);
     }
@@ -70,7 +76,14 @@ impl Readout {
         let normed = fit(&mut m.normed, len * dim);
         norm(&m.states, dim, &self.norm, self.eps, fit(&mut m.inverse, len), normed);
         let logits = fit(&mut m.logits, len * self.vocab);
-        multiply(View::new(normed, len, dim), self.forward.all(), Into::Set, logits, self.vocab, &mut m.products);
+        multiply(
+            MatrixView::new(normed, len, dim),
+            self.forward.all(),
+            Accumulate::Overwrite,
+            logits,
+            self.vocab,
+            &mut m.products,
+        );
     }
 
     /// Sum of the cross-entropy of `targets` from `states`, (row, dim). Adds its gradient times `scale`: with respect to the states to `dstates`, and
@@ -92,11 +105,11 @@ impl Readout {
             for (logits, target) in m.logits.chunks_exact_mut(vocab).zip(chunk) {
                 sum += f64::from(cross_entropy(logits, target.token as usize, scale));
             }
-            let dlogits = View::new(&m.logits[..len * vocab], len, vocab);
-            m.packed.pack(View::new(&m.normed, len, dim));
+            let dlogits = MatrixView::new(&m.logits[..len * vocab], len, vocab);
+            m.packed.pack(MatrixView::new(&m.normed, len, dim));
             let head = &mut gradient.all[gradient.head.clone()];
-            multiply(dlogits.transposed(), m.packed.all(), Into::Add, head, dim, &mut m.products);
-            multiply(dlogits, self.backward.all(), Into::Set, &mut m.normed, dim, &mut m.products);
+            multiply(dlogits.transposed(), m.packed.all(), Accumulate::Add, head, dim, &mut m.products);
+            multiply(dlogits, self.backward.all(), Accumulate::Overwrite, &mut m.normed, dim, &mut m.products);
             let dchunk = zeros(&mut m.dstates, len * dim);
             let dnorm = &mut gradient.all[gradient.norm.clone()];
             norm_backward(&m.states, dim, &self.norm, &m.inverse, &m.normed, dchunk, dnorm);

@@ -2,10 +2,10 @@
 
 use super::course::Term;
 use super::tensors::{Place, Tensors};
-use crate::layout::{Layout, Slot};
-use crate::random::Random;
-use crate::reference::{Case, Read, norm, softmax, times};
-use crate::shape::Shape;
+use crate::head::reference::{Case, Read, norm, softmax, times};
+use crate::layer::layout::{Layout, Slot};
+use crate::layer::shape::Shape;
+use crate::math::random::Random;
 use selfspec_model::TokenId;
 use selfspec_weights::TensorType;
 

@@ -3,7 +3,7 @@
 use selfspec_model::TokenId;
 
 use crate::error::TrainError;
-use crate::random::Random;
+use crate::math::random::Random;
 
 /// Shortest span that has something to predict.
 const SHORTEST: usize = 2;

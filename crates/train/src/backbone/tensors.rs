@@ -6,8 +6,8 @@ use selfspec_model::{CpuModel, ExitHeadTensor, LayerTensor, ModelTensor, TensorN
 use selfspec_weights::{Checkpoint, TensorType};
 
 use crate::error::TrainError;
-use crate::layout::Layout;
-use crate::shape::{Shape, biases};
+use crate::layer::layout::Layout;
+use crate::layer::shape::{Shape, biases};
 
 /// A tensor, its place, and what it is in the model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]

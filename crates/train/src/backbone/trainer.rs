@@ -18,12 +18,12 @@ use super::report::{BackboneEvent, BackboneStep};
 use super::spans::Spans;
 use super::tensors::Tensors;
 use super::weights::Packs;
-use crate::batches::{Batches, ranges, shards};
-use crate::checkpoint::{Checkpoint, Header, VERSION, save};
 use crate::error::TrainError;
-use crate::optimizer::{Optimizer, Rates};
-use crate::trainer::{LEAST_TOKENS, MOST_FAILED};
-use crate::wide::add;
+use crate::math::wide::add;
+use crate::steps::batches::{Batches, ranges, shards};
+use crate::steps::batches::{LEAST_TOKENS, MOST_FAILED};
+use crate::steps::checkpoint::{Checkpoint, Header, VERSION, save};
+use crate::steps::optimizer::{Optimizer, Rates};
 
 /// Values that one job of the optimizer takes at most, so that the threads' shares are even.
 const JOB: usize = 1 << 18;

@@ -2,7 +2,7 @@
 
 use super::readout::Readout;
 use super::tensors::Tensors;
-use crate::weights::Weights;
+use crate::layer::weights::Weights;
 
 /// A model's weights, packed.
 pub(crate) struct Packs {

@@ -1,0 +1,16 @@
+//! Flags that give a text.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PromptArgs {
+    /// Text to begin with [default: standard input]
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+    /// Read the text from a file, `-` for standard input; beside --prompt, it follows after a blank line. One newline at its end is left
+    /// out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompt_file: Option<PathBuf>,
+}
