@@ -1,4 +1,5 @@
-//! The identity gate: output with speculation is that of plain decoding, token for token, with its log-probabilities and its end.
+//! The identity gate: output with speculation is that of plain decoding, token for token, with its
+//! log-probabilities and its end.
 
 mod common;
 
@@ -14,8 +15,8 @@ fn vocab() -> Vec<u32> {
     (0..40).filter(|x| x % 4 != 1).collect()
 }
 
-/// One target that never repeats itself, one that soon does, and whose layer skip has a draft vocabulary. Both have an exit head: on
-/// three layers, and on none.
+/// One target that never repeats itself, one that soon does, and whose layer skip has a draft
+/// vocabulary. Both have an exit head: on three layers, and on none.
 fn targets() -> [FakeOptions; 2] {
     [
         FakeOptions { n_layers: N, agreement: 0.75, exit_head: Some((3, vocab())), ..FakeOptions::default() },
@@ -125,7 +126,8 @@ fn output_is_that_of_plain_decoding_while_speculation_turns_itself_off_and_on() 
     guard.check(4, "auto");
 }
 
-/// Unseeded sampling promises a distribution, not tokens; but its draws are functions of entropy and position, so that it can be repeated.
+/// Unseeded sampling promises a distribution, not tokens; but its draws are functions of entropy
+/// and position, so that it can be repeated.
 #[test]
 fn unseeded_output_is_a_function_of_its_entropy() {
     let options = &targets()[0];
@@ -144,7 +146,8 @@ fn unseeded_output_is_a_function_of_its_entropy() {
     guard.check(5, "rejection sampling");
 }
 
-/// Sequences with different drafters, draft lengths and prompts share steps; the prompt comes in chunks of any size.
+/// Sequences with different drafters, draft lengths and prompts share steps; the prompt comes in
+/// chunks of any size.
 #[test]
 fn company_and_chunks_change_nothing() {
     for options in targets() {
@@ -197,7 +200,8 @@ fn penalties_on_a_repetitive_prompt_are_those_of_plain_decoding() {
     }
 }
 
-/// A draft that knows the target's logits but not the history would miss: it must see the penalties of the drafts before it.
+/// A draft that knows the target's logits but not the history would miss: it must see the penalties
+/// of the drafts before it.
 #[test]
 fn drafts_see_the_history_that_the_target_sees() {
     let options = FakeOptions { agreement: 1.0, vocab: 12, ..targets()[0].clone() };
@@ -262,7 +266,8 @@ fn logprobs_are_those_of_the_raw_logits() {
     }
 }
 
-/// The rows of a round, counted: k draft rows of the plan, one row through all layers, k rows through the rest.
+/// The rows of a round, counted: k draft rows of the plan, one row through all layers, k rows
+/// through the rest.
 #[test]
 fn a_round_computes_each_layer_once() {
     let options = FakeOptions { agreement: 1.0, ..targets()[0].clone() };

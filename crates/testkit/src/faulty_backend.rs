@@ -22,6 +22,8 @@ pub struct Faults {
     pub hold_at: AtomicUsize,
     /// Steps wait while this is set.
     pub hold: AtomicBool,
+    /// Steps that still run while `hold` is set.
+    pub allowed: AtomicUsize,
     /// A row of this token is refused.
     pub refused_token: Option<TokenId>,
     /// Sequences that a row of this token belongs to get logits that are not a number.
@@ -44,6 +46,18 @@ impl Faults {
     /// Sets or ends the hold on steps.
     pub fn hold(&self, hold: bool) {
         self.hold.store(hold, Ordering::SeqCst);
+    }
+
+    /// Lets this many more steps run; later ones wait.
+    pub fn hold_after(&self, steps: usize) {
+        self.allowed.store(steps, Ordering::SeqCst);
+        self.hold(true);
+    }
+
+    /// Whether a step may run in spite of `hold`.
+    fn take_allowed(&self) -> bool {
+        let one_less = |allowed: usize| allowed.checked_sub(1);
+        self.allowed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
     }
 
     /// Waits until a step has begun since there were `before`.
@@ -108,7 +122,8 @@ impl<B: Backend> FaultyBackend<B> {
         if faults.steps.fetch_add(1, Ordering::SeqCst) + 1 == faults.hold_at.load(Ordering::SeqCst) {
             faults.hold(true);
         }
-        while faults.hold.load(Ordering::SeqCst) {
+        let allowed = faults.take_allowed();
+        while !allowed && faults.hold.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
         let first = rows.iter().filter(|r| r.pos == 0).map(|r| r.token);

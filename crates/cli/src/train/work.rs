@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use selfspec_hub::Lock;
+use selfspec_hub::FileLock;
 use selfspec_train::TrainError;
 
 use crate::failure::{hinted, usage};
@@ -20,7 +20,7 @@ pub(crate) const GO_ON: &str = "the same command goes on from there";
 pub(crate) struct WorkFolder {
     path: PathBuf,
     made: bool,
-    lock: Option<Lock>,
+    lock: Option<FileLock>,
 }
 
 impl WorkFolder {
@@ -33,7 +33,7 @@ impl WorkFolder {
         let made = !path.exists();
         std::fs::create_dir_all(&path).with_context(|| format!("cannot make the folder {}", path.display()))?;
         let mut folder = WorkFolder { path, made, lock: None };
-        folder.lock = Lock::try_take(&folder.file("lock"))?;
+        folder.lock = FileLock::try_take(&folder.file("lock"))?;
         if folder.lock.is_none() {
             let what = format!("--work {}: another run is working in it", folder.path.display());
             return Err(usage(what, "--work names another folder"));

@@ -1,4 +1,4 @@
-//! An engine without a model that waits, or falls over, when the test says so.
+//! An engine without a model, whose steps wait or panic when the test says so.
 
 use std::sync::Arc;
 

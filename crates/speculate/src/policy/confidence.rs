@@ -1,8 +1,8 @@
 //! The confidence record: how often drafts of some confidence are accepted.
 //!
 //! The confidence of a draft row is the probability of its most probable token, before a token is
-//! chosen. Accepted and verified drafts are counted by bins of confidence, for each sequence and over
-//! sequences. The stop rule reads the expected acceptance from here.
+//! chosen. Accepted and verified drafts are counted by bins of confidence, for each sequence and
+//! over sequences. The stop rule reads the expected acceptance from here.
 
 use crate::policy::acceptance::AcceptanceCounts;
 

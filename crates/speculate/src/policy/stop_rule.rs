@@ -1,11 +1,11 @@
 //! The stop rule: when a round of the model's drafts ends before its planned length.
 //!
-//! The confidence of each draft row decides anew. A draft whose expected acceptance is worth less than
-//! its row of the verification is left out and ends the draft. Another draft is made only where it is
-//! likely enough to be worth both its own row and its row of the verification.
+//! The confidence of each draft row decides anew. A draft whose expected acceptance is worth less
+//! than its row of the verification is left out and ends the draft. Another draft is made only
+//! where it is likely enough to be worth both its own row and its row of the verification.
 //!
-//! Invariant: the rule reads the row's distribution, never the token drawn from it. So sampled output
-//! keeps the model's distribution.
+//! Invariant: the rule reads the row's distribution, never the token drawn from it. So sampled
+//! output keeps the model's distribution.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(crate) struct StopRule {
 }
 
 impl StopRule {
-    /// A rule for a round with a predicted `speedup`, an expected acceptance by place, and `others`,
-    /// the record of other sequences. `trained_confidence`: see
+    /// A rule for a round with a predicted `speedup`, an expected acceptance by place, and
+    /// `others`, the record of other sequences. `trained_confidence`: see
     /// [`Drafter::has_trained_confidence`](crate::draft::drafter::Drafter::has_trained_confidence).
     pub(crate) fn new(
         speedup: f64,
@@ -46,14 +46,14 @@ impl StopRule {
         StopRule { tokens_per_plain_step, chain, prices, bonus, trained_confidence, others, reached: 1.0 }
     }
 
-    /// The least acceptance to expect of draft `i` (from 0) at a confidence that was never verified. A
-    /// trained confidence is trusted as it is; an untrained one is tested.
+    /// The least acceptance to expect of draft `i` (from 0) at a confidence that was never
+    /// verified. A trained confidence is trusted as it is; an untrained one is tested.
     fn untested_acceptance(&self, i: usize) -> f64 {
         if self.trained_confidence { 0.0 } else { self.chain.get(i).copied().unwrap_or(0.0) }
     }
 
-    /// The confidence below which the row for draft `i` (from 0) proposes nothing, by the sequence's
-    /// `own` record.
+    /// The confidence below which the row for draft `i` (from 0) proposes nothing, by the
+    /// sequence's `own` record.
     pub(crate) fn min_confidence(&self, own: &ConfidenceRecord, i: usize) -> f32 {
         let wanted = self.tokens_per_plain_step * self.prices.added_row(i, self.bonus) / self.reached;
         own.min_confidence(&self.others, self.untested_acceptance(i), wanted).max(ANY_CONFIDENCE)
@@ -85,8 +85,8 @@ impl StopRule {
         self.is_worth(drafted, 1.0)
     }
 
-    /// Whether another draft after `drafted` is worth `waiting` draft steps: one for each sequence that
-    /// waits for it or drafts with it.
+    /// Whether another draft after `drafted` is worth `waiting` draft steps: one for each sequence
+    /// that waits for it or drafts with it.
     pub(crate) fn is_worth(&self, drafted: usize, waiting: f64) -> bool {
         let next = self.reached * self.chain.get(drafted).copied().unwrap_or(0.0);
         next >= self.next_price(drafted, waiting)

@@ -3,15 +3,16 @@
 //! `n` tokens are committed. The last one, the pending token, has no K and V yet: the cache holds
 //! positions `0..n - 1`.
 //!
-//! 1. **Draft.** Draft step i feeds the pending token (i = 0) or draft i at position n - 1 + i through
-//!    the layers of the draft path, and its logits propose draft i + 1. The hidden state after the
-//!    path's leading layers is kept. A drafter that copies runs no rows.
-//! 2. **Verify.** One pass of the full model over all rows, each at its position again: the rows that
-//!    drafted enter from their kept states; the last draft enters from its token, for the bonus.
-//! 3. **Accept** left to right. The first rejected draft is replaced by the model's own token and ends
-//!    the round; after full acceptance the bonus row yields one more token.
-//! 4. **Commit and roll back** (`sequence/rounds.rs`): the cache's length becomes committed - 1, which
-//!    drops the positions of rejected drafts.
+//! 1. **Draft.** Draft step i feeds the pending token (i = 0) or draft i at position n - 1 + i
+//!    through the layers of the draft path, and its logits propose draft i + 1. The hidden state
+//!    after the path's leading layers is kept. A drafter that copies runs no rows.
+//! 2. **Verify.** One pass of the full model over all rows, each at its position again: the rows
+//!    that drafted enter from their kept states; the last draft enters from its token, for the
+//!    bonus.
+//! 3. **Accept** left to right. The first rejected draft is replaced by the model's own token and
+//!    ends the round; after full acceptance the bonus row yields one more token.
+//! 4. **Commit and roll back** (`sequence/rounds.rs`): the cache's length becomes committed - 1,
+//!    which drops the positions of rejected drafts.
 //!
 //! Plain decoding is the round without drafts.
 
@@ -114,8 +115,8 @@ pub enum VerifyReadout<'a> {
 /// `start` is the position of the first draft. `rows(i)` is the readout for position `start + i`.
 ///
 /// # Errors
-/// The index of a row from which no token can be chosen, and why. Tokens before it are committed, as
-/// they would have been without drafts.
+/// The index of a row from which no token can be chosen, and why. Tokens before it are committed,
+/// as they would have been without drafts.
 pub fn accept_drafts<'a>(
     sampler: &mut SequenceSampler,
     drafts: &[Draft],

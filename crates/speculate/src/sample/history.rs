@@ -1,4 +1,4 @@
-//! Which tokens came before, for the penalties.
+//! The token counts behind the penalties.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ struct TokenCount {
 /// listed beside the counts, and each row looks at as many of them as come before it.
 #[derive(Debug)]
 pub struct PenaltyHistory {
-    counts: Option<HashMap<TokenId, TokenCount>>, // None where no penalty asks for it
+    counts: Option<HashMap<TokenId, TokenCount>>, // None without penalties
     drafts: Vec<TokenId>,
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepted_drafts_count_once_and_refused_ones_never() {
+    fn accepted_drafts_count_once_and_rejected_ones_never() {
         let params = SamplingParams {
             repetition_penalty: 2.0,
             presence_penalty: 0.5,

@@ -1,16 +1,19 @@
 //! The one sampler: drafts, verification and plain decoding choose tokens here and nowhere else.
 //!
-//! A row of logits goes through the request's transforms (see [`SamplingParams`] for their order), then one of three rules:
+//! A row of logits goes through the request's transforms (see [`SamplingParams`] for their order),
+//! then through one of three rules:
 //!
-//! - **Greedy**: the highest logit, ties to the lowest id. No random number.
-//! - **Coupled** (with a seed): `argmax log p(x) + G(seed, position, x)`, G Gumbel noise. A draft guesses with the same noise; it is
-//!   accepted iff it guessed the same token. So the output is that of plain decoding, token for token.
-//! - **Rejection** (without): a draft x drawn from q is accepted with probability min(1, p(x) / q(x)); a refused one is replaced by
-//!   a draw from max(0, p - q), renormalised, or from p where that is zero. (Leviathan et al. 2023, Chen et al. 2023.)
+//! - **Greedy**: the highest logit, ties to the lowest id. No random number is used.
+//! - **Coupled sampling** (with a seed): `argmax log p(x) + G(seed, position, x)`, G Gumbel noise.
+//!   A draft guesses with the same noise, and is accepted if it guessed the same token. So the
+//!   output is that of plain decoding, token for token.
+//! - **Rejection sampling** (without a seed): a draft x drawn from q is accepted with probability
+//!   min(1, p(x) / q(x)). A rejected one is replaced by a draw from max(0, p - q), renormalised, or
+//!   from p where that is zero. (Leviathan et al. 2023, Chen et al. 2023.)
 //!
-//! Drafts of layer skip run the same transforms as the target, truncation and temperature included, on the draft's logits: q is then as close
-//! to p as the draft's logits allow, costs as little as p where truncation leaves few tokens, and is by construction the
-//! distribution that the draft was drawn from. Drafts that were copied have a point mass as q.
+//! Drafts of the model go through the same transforms as the target, truncation and temperature
+//! included. So q is as close to p as the draft's logits allow, and is the distribution that the
+//! draft was really drawn from. Copied drafts have a point mass as q.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,24 +33,24 @@ use crate::sample::truncation::TokenTruncation;
 pub struct Draft {
     /// The token.
     pub token: TokenId,
-    /// The distribution that it was really drawn from. `None` is the point mass on it: it was copied, or the rule is greedy or coupled,
-    /// where only the token counts.
+    /// The distribution that it was really drawn from. `None` is the point mass on the token: the
+    /// draft was copied, or the rule is greedy or coupled, where only the token counts.
     pub q: Option<Distribution>,
-    /// Probability of the row's most probable token; 0 where it was not asked for.
+    /// Confidence: the probability of the row's most probable token; 0 where it was not requested.
     pub confidence: f32,
 }
 
 impl Draft {
-    /// A token that was not drawn.
+    /// A draft that was not drawn: q is the point mass on it.
     pub fn point(token: TokenId) -> Self {
         Draft { token, q: None, confidence: 0.0 }
     }
 }
 
-/// Logits that a token is chosen from.
+/// The logits that a token is chosen from.
 #[derive(Debug, Clone, Copy)]
 pub struct LogitsRow<'a> {
-    /// The logits.
+    /// Shape: (tokens).
     pub logits: &'a [f32],
     /// Their tokens, ascending; `None`: all tokens, by id.
     pub tokens: Option<&'a [TokenId]>,
@@ -67,12 +70,12 @@ impl<'a> LogitsRow<'a> {
     }
 }
 
-/// What a row of the target's logits says.
+/// The token at a position after verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// The token that stands at the row's place: the draft, or what replaces it.
+    /// The draft if it was accepted, else its replacement.
     pub token: TokenId,
-    /// Whether it is the draft, accepted.
+    /// Whether the draft was accepted; false without a draft.
     pub accepted: bool,
 }
 
@@ -161,17 +164,17 @@ impl Sampler {
             let SamplerScratch { edited, truncation, .. } = scratch;
             let tokens = row.tokens;
             let token = |i| row.token(i);
-            let row = edit(&self.params, row, past, edited);
+            let row = edit_logits(&self.params, row, past, edited);
             let peak = PeakLogit::of(row)?;
             let confidence = if with_confidence { (1.0 / sum_exp(row, peak.logit, self.scale)) as f32 } else { 0.0 };
             let draft = match self.rule {
                 SamplingRule::Greedy => Draft::point(token(peak.token)),
                 SamplingRule::Coupled { seed } => {
-                    Draft::point(gumbel_argmax(truncation, row, tokens, peak, self.scale, seed, at))
+                    Draft::point(coupled_token(truncation, row, tokens, peak, self.scale, seed, at))
                 }
                 SamplingRule::Rejection { entropy } => {
                     let mut q = self.spare().pop().unwrap_or_default();
-                    distribute(truncation, row, tokens, peak, self.scale, &mut q);
+                    fill_distribution(truncation, row, tokens, peak, self.scale, &mut q);
                     let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
                     Draft { q: Some(q), ..Draft::point(token) }
                 }
@@ -185,7 +188,8 @@ impl Sampler {
         matches!(self.rule, SamplingRule::Greedy)
     }
 
-    /// Verifies the draft for a position by the target's logits, or chooses a token where there is no draft.
+    /// Verifies the draft for a position by the full model's logits, or chooses a token where there
+    /// is no draft. The row has all tokens.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.
@@ -198,7 +202,7 @@ impl Sampler {
     ) -> Result<VerifiedToken, LogitsError> {
         self.with_scratch(|scratch| {
             let SamplerScratch { edited, truncation, p, residual } = scratch;
-            let row = edit(&self.params, row, past, edited);
+            let row = edit_logits(&self.params, row, past, edited);
             let peak = PeakLogit::of(row)?;
             let guess = draft.map(|d| d.token);
             let entropy = match self.rule {
@@ -206,13 +210,13 @@ impl Sampler {
                     return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
                 }
                 SamplingRule::Coupled { seed } => {
-                    let token = gumbel_argmax(truncation, row, None, peak, self.scale, seed, at);
+                    let token = coupled_token(truncation, row, None, peak, self.scale, seed, at);
                     return Ok(VerifiedToken { token, accepted: guess == Some(token) });
                 }
                 SamplingRule::Rejection { entropy } => entropy,
             };
             let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
-            distribute(truncation, row, None, peak, self.scale, p);
+            fill_distribution(truncation, row, None, peak, self.scale, p);
             let Some(draft) = draft else {
                 return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
             };
@@ -226,7 +230,7 @@ impl Sampler {
         })
     }
 
-    /// Starts over with another seed or entropy, whichever the rule uses.
+    /// Replaces the seed or the entropy, whichever the rule uses.
     pub fn reseed(&mut self, base: u64) {
         match &mut self.rule {
             SamplingRule::Greedy => {}
@@ -245,8 +249,8 @@ impl Sampler {
     }
 }
 
-/// The row after mask, bias and penalties: the logits themselves where there are none.
-fn edit<'a>(
+/// The row after mask, bias and penalties; the logits themselves where there are none.
+fn edit_logits<'a>(
     params: &SamplingParams,
     row: LogitsRow<'a>,
     past: PenaltyView<'_>,
@@ -274,8 +278,8 @@ fn edit<'a>(
     scratch
 }
 
-/// The coupled choice, a token. `peak` is named by its place in the row.
-fn gumbel_argmax(
+/// The token of coupled sampling. `peak.token` is an index of the row.
+fn coupled_token(
     truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,
@@ -294,7 +298,7 @@ fn gumbel_argmax(
 }
 
 /// The distribution after all transforms.
-fn distribute(
+fn fill_distribution(
     truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,

@@ -167,8 +167,8 @@ impl SequenceSampler {
         Ok(choice)
     }
 
-    /// Ends a verified round: the tokens committed in it are part of the output. Reuses the memory of
-    /// its drafts.
+    /// Ends a verified round: the tokens committed in it are part of the output. Reuses the memory
+    /// of its drafts.
     pub fn end_round(&mut self, drafts: &mut Vec<Draft>) {
         if let Some(constraint) = &mut self.constraint {
             constraint.end_round();

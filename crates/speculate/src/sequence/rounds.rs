@@ -1,7 +1,7 @@
 //! The rounds of a sequence: the rows that it wants in each step, and what their logits decide.
 //!
-//! [`Sequence::rows`] asks for rows, [`Sequence::absorb`] takes their logits. The caller owns the model
-//! and the clock.
+//! [`Sequence::rows`] asks for rows, [`Sequence::absorb`] takes their logits. The caller owns the
+//! model and the clock.
 
 use std::panic::resume_unwind;
 use std::sync::PoisonError;
@@ -10,8 +10,8 @@ use selfspec_model::{
     Backend, DraftOutput, DraftStopRule, Enter, NoChoice, Readout, Row, StepOutput, TokenId, TokenLogprob,
 };
 
+use crate::draft::params::MAX_DRAFT;
 use crate::error::SequenceError;
-use crate::params::MAX_DRAFT;
 use crate::policy::choice::RoundResult;
 use crate::policy::cost::model::CostModel;
 use crate::policy::round_reason::RoundReason;
@@ -22,9 +22,9 @@ use crate::sequence::state::{CommittedToken, RowsInStep, Sequence};
 use crate::stats::RoundTrace;
 
 impl Sequence {
-    /// Appends the rows that the sequence wants in the next step, in ascending position: a chunk of the
-    /// prompt of at most `prefill_budget` rows, one draft row, or the rows of a verification. None when
-    /// it is over. A second call without a step between gives the same rows.
+    /// Appends the rows that the sequence wants in the next step, in ascending position: a chunk of
+    /// the prompt of at most `prefill_budget` rows, one draft row, or the rows of a verification.
+    /// None when it is over. A second call without a step between gives the same rows.
     pub fn rows(&mut self, prefill_budget: usize, costs: &CostModel, out: &mut Vec<Row>) {
         self.in_step = RowsInStep::None;
         self.proposed.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
@@ -65,7 +65,8 @@ impl Sequence {
         }
     }
 
-    /// Takes the sequence out of the present step: it absorbs nothing, and asks for the same rows again.
+    /// Takes the sequence out of the present step: it absorbs nothing, and asks for the same rows
+    /// again.
     pub fn skip_step(&mut self) {
         self.in_step = RowsInStep::None;
     }
@@ -84,7 +85,8 @@ impl Sequence {
 
     /// Chooses a drafter and a draft length, and copies drafts at once where the drafter copies.
     fn begin_round(&mut self, costs: &CostModel) -> Round {
-        // One token of a round always comes from the full model, so that the last one needs no draft.
+        // One token of a round always comes from the full model, so that the last one needs no
+        // draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
         let drafts = limit > 0 && self.policy.has_drafters();
         let forced = if drafts { self.sampler.forced() } else { Vec::new() };
@@ -109,12 +111,13 @@ impl Sequence {
         round
     }
 
-    /// Takes the logits of the rows of the present step, the first of which is row `first` of `output`;
-    /// commits, rolls back, and appends the committed tokens. Does nothing if it had no rows in the step.
+    /// Takes the logits of the rows of the present step, the first of which is row `first` of
+    /// `output`; commits, rolls back, and appends the committed tokens. Does nothing if it had no
+    /// rows in the step.
     ///
     /// # Errors
-    /// Logits that cannot be sampled from, or a backend that refuses the new length. The sequence is over
-    /// then. Tokens in `committed` stay, as they would without speculation.
+    /// Logits that cannot be sampled from, or a backend that refuses the new length. The sequence
+    /// is over then. Tokens in `committed` stay, as they would without speculation.
     pub fn absorb(
         &mut self,
         backend: &mut dyn Backend,
@@ -299,7 +302,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Counts a finished round, and lets the policy learn from it. `before`: tokens committed before it.
+    /// Counts a finished round, and lets the policy learn from it. `before`: tokens committed
+    /// before it.
     fn record_round(&mut self, round: &Round, before: usize, AcceptedDrafts { accepted, rejected }: AcceptedDrafts) {
         let drafted = round.drafts.len();
         let gained = self.tokens.len() - before;

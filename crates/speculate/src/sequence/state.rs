@@ -8,7 +8,6 @@ use selfspec_model::{Backend, LayerPlan, SeqId, TokenId, TokenLogprob};
 use crate::draft::grammar::GrammarDrafter;
 use crate::draft::registry::drafters;
 use crate::error::SequenceError;
-use crate::params::SequenceParams;
 use crate::policy::cost::model::CostModel;
 use crate::policy::speculation_policy::SpeculationPolicy;
 use crate::round::draft_verify_accept::Round;
@@ -17,6 +16,7 @@ use crate::sample::constraint::TokenConstraint;
 use crate::sample::sampler::Draft;
 use crate::sample::sequence_sampler::SequenceSampler;
 use crate::sequence::limits::{FinishReason, SequenceLimits};
+use crate::sequence::params::SequenceParams;
 use crate::stats::{RoundTrace, SpecStats};
 use crate::target::Target;
 
@@ -35,8 +35,8 @@ pub struct CommittedToken {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowsInStep {
     None,
-    /// Prompt rows, or rows recomputed after preemption, up to this position. The last committed token's
-    /// row has logits.
+    /// Prompt rows, or rows recomputed after preemption, up to this position. The last committed
+    /// token's row has logits.
     Prefill(usize),
     Draft,
     Verify,
@@ -96,8 +96,8 @@ impl Sequence {
         })
     }
 
-    /// Constrains the whole output. Tokens that the constraint forces are drafted, unless speculation is
-    /// off. Before the first step.
+    /// Constrains the whole output. Tokens that the constraint forces are drafted, unless
+    /// speculation is off. Before the first step.
     pub fn with_constraint(mut self, constraint: Box<dyn TokenConstraint>) -> Self {
         self.sampler.constrain(constraint);
         self.policy.add_first_drafter(Box::new(GrammarDrafter::default()));
@@ -109,8 +109,8 @@ impl Sequence {
         self.auxiliary
     }
 
-    /// Gives the exit head up before the first step where it is not expected to pay beside `beside` other
-    /// sequences.
+    /// Gives the exit head up before the first step where it is not expected to pay beside `beside`
+    /// other sequences.
     pub fn disable_hopeless_exit_head(&mut self, beside: usize, costs: &CostModel) {
         if self.auxiliary && self.policy.exit_head_is_hopeless(self.tokens.len(), beside, costs) {
             self.disable_exit_head();
@@ -123,22 +123,22 @@ impl Sequence {
         self.policy.disable_exit_head();
     }
 
-    /// Starts from a cache that holds the first `kv_len` positions: a shared prefix. At most all but the
-    /// last token count. Before the first step.
+    /// Starts from a cache that holds the first `kv_len` positions: a shared prefix. At most all
+    /// but the last token count. Before the first step.
     pub fn reuse_prefix(&mut self, kv_len: usize) {
         self.kv_len = kv_len.min(self.tokens.len() - 1);
     }
 
-    /// Goes on after preemption as `seq`, of which the cache holds the first `kv_len` positions. The
-    /// committed tokens stay, and their K and V are computed again.
+    /// Goes on after preemption as `seq`, of which the cache holds the first `kv_len` positions.
+    /// The committed tokens stay, and their K and V are computed again.
     pub fn restart_as(&mut self, seq: SeqId, kv_len: usize) {
         self.abandon_round();
         self.seq = seq;
         self.reuse_prefix(kv_len);
     }
 
-    /// Drops the drafts of the round under way and their K and V, which frees pages. The committed tokens
-    /// stay.
+    /// Drops the drafts of the round under way and their K and V, which frees pages. The committed
+    /// tokens stay.
     ///
     /// # Errors
     /// The backend refuses the length. The sequence is over then.
