@@ -83,7 +83,8 @@ fn is_unusable_input(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<PromptsError>(), Some(PromptsError::Line { .. } | PromptsError::Empty { .. }))
 }
 
-/// An error of the lab with the flag at fault: `flag` for an exit layer, an option's own for the option.
+/// An error of the lab with the flag at fault: `flag` for an exit layer, an option's own for the
+/// option.
 pub(crate) fn of_flag(flag: &str, error: LabError) -> anyhow::Error {
     match error {
         LabError::ExitLayer { source: error } => anyhow::anyhow!("{flag} {}: {error}", error.exit),
@@ -109,7 +110,8 @@ fn hub_error(error: &anyhow::Error) -> Option<&HubError> {
     })
 }
 
-/// A message and its cause. What the cause repeats is not said twice: all of it, or the path that it begins with.
+/// A message and its cause. What the cause repeats is not said twice: all of it, or the path that
+/// it begins with.
 fn join(message: String, cause: String) -> String {
     if message.is_empty() {
         return cause;

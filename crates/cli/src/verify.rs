@@ -163,7 +163,8 @@ fn shell_quote(text: &str) -> String {
         return text.to_owned();
     }
     if text.contains(output::acts) {
-        // Escaped as bash, zsh and ksh read it, so that the command is one line and does nothing to a terminal.
+        // Escaped as bash, zsh and ksh read it, so that the command is one line and does nothing to
+        // a terminal.
         let escaped = |c: char| match c {
             '\n' => "\\n".to_owned(),
             '\'' | '\\' => format!("\\{c}"),

@@ -1,7 +1,8 @@
-//! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and head in f64, against
-//! the logits of the row.
+//! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and
+//! head in f64, against the logits of the row.
 //!
-//! The two have the state in common and nothing after it: the reference reads the weights as floats and sums them itself.
+//! The two have the state in common and nothing after it: the reference reads the weights as floats
+//! and sums them itself.
 
 use std::sync::Arc;
 
@@ -15,9 +16,10 @@ use serde_json::json;
 use super::check::{DoctorCheck, DoctorFinding};
 use crate::error::LabError;
 
-/// LogitDistance of sound logits from the reference, at most: the kernels round a row's activations to 8 bits.
+/// Largest distance of sound logits from the reference: the kernels round a row's activations to 8
+/// bits.
 const CLOSE: f64 = 0.1;
-/// Logits that are compared, about.
+/// Logits that are compared, approximately.
 const COMPARED: usize = 4096;
 /// Prompt positions that a step reads.
 const CHUNK: usize = 256;
@@ -32,7 +34,7 @@ pub(super) struct LogitDistance {
     without_norm: f64,
 }
 
-/// The state at an exit, and the logits that a draft row gave there.
+/// The state at an exit, shape (dim), and the logits of the draft row, shape (logit).
 type Drafted = (Vec<f32>, Vec<f32>);
 
 /// A draft path and what its logits are compared with.
@@ -69,7 +71,8 @@ pub(super) fn check_exit_path(
     Ok(judge(&engine.exclusive(move |backend| distances(backend, &model, &exits, &texts))??))
 }
 
-/// Layer skip at `plan`, with the model's head and with the draft vocabulary where there is one, and the exit head.
+/// Layer skip at `plan`, with the model's head and with the draft vocabulary if there is one; and
+/// the exit head.
 fn exits(model: &CpuModel, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<ExitPath> {
     let n = model.config().n_layers;
     let norm = || model.output_norm().to_vec();
@@ -118,7 +121,8 @@ fn distances(
     Ok(exits.iter().zip(&sums).map(distance).collect())
 }
 
-/// The state at the exit and the logits of a row that drafts after all but the last token of `text`, for each exit.
+/// The state at the exit and the logits of a row that drafts after all but the last token of
+/// `text`, for each exit.
 fn draft(
     backend: &mut dyn Backend,
     seq: SeqId,
@@ -145,7 +149,7 @@ fn draft(
     }
     let mut drafted = Vec::new();
     for exit in exits {
-        // A row that leaves layers out passes them with its state as it is.
+        // A row that skips layers keeps its state through them.
         let states = &[HiddenState::AfterLayers(n), HiddenState::ExitHead];
         let readouts = StepReadouts { states, ..StepReadouts::default() };
         backend.step_with(&[row(last, &exit.plan, exit.readout)], &readouts, &mut out)?;
@@ -185,7 +189,7 @@ fn judge(distances: &[LogitDistance]) -> DoctorCheck {
             d.without_norm * 100.0
         )
     };
-    // NaN is no small number.
+    // NaN is not close.
     let wrong = distances.iter().find(|d| !d.with_norm.is_finite() || d.with_norm > CLOSE);
     let check = match wrong {
         None => DoctorCheck::fine(NAME, distances.iter().map(words).collect::<Vec<_>>().join("; ")),

@@ -1,8 +1,9 @@
 //! A statistical proof that sampling with speculation draws from the target's distribution.
 //!
-//! It runs the sampler and the accept path that sequences run, many times over rows of logits that the caller gives, and compares
-//! the counts of what came out with probabilities that a second, plain implementation of the transforms computes exactly. That a test
-//! can fail is shown with [`DraftingRule`]s that are wrong on purpose.
+//! It runs the sampler and the accept path that sequences run, many times over rows of logits that
+//! the caller gives, and compares the counts of what came out with probabilities that a second,
+//! plain implementation of the transforms computes exactly. That a test can fail is shown with
+//! [`DraftingRule`]s that are wrong on purpose.
 
 use std::collections::HashMap;
 
@@ -246,7 +247,8 @@ impl<'t, 'a> TrialRun<'t, 'a> {
     }
 }
 
-/// The distribution of the next token by the definition of the transforms: in f64, with a full sort, sharing no code with the sampler.
+/// The distribution of the next token by the definition of the transforms: in f64, with a full
+/// sort, sharing no code with the sampler.
 pub fn exact_distribution(params: &SamplingParams, logits: &[f32], output: &[TokenId]) -> Vec<f64> {
     let mut row: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     for (token, bias) in &params.logit_bias {
