@@ -58,8 +58,8 @@ pub use request::{Prompt, Request};
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
     Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
-    Fault as BackendFault, HiddenState, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput,
-    StepReadouts, TokenId, TokenLogprob,
+    Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    TokenLogprob,
 };
 pub use selfspec_speculate::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,

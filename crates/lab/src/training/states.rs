@@ -1,23 +1,24 @@
-//! The model's hidden states for a text, as the engine that will draft computes them.
+//! The model's hidden states for a text, from the engine that will draft.
 
 use std::sync::Arc;
 
-use selfspec_engine::{
-    Backend, BackendError, Engine, Enter, HiddenState, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
+use selfspec_engine::{Engine, EngineError};
+use selfspec_model::{
+    Backend, BackendError, Enter, HiddenState, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
 };
 
 /// Rows of a step.
 const CHUNK: usize = 256;
 
 /// Hidden states of texts, after given numbers of layers.
-pub(crate) struct States<'e> {
+pub(super) struct States<'e> {
     engine: &'e Engine,
     taps: Arc<[usize]>,
 }
 
 impl<'e> States<'e> {
     /// States of the engine's model after each of these numbers of layers.
-    pub(crate) fn new(engine: &'e Engine, taps: &[usize]) -> Self {
+    pub(super) fn new(engine: &'e Engine, taps: &[usize]) -> Self {
         States { engine, taps: taps.into() }
     }
 
@@ -25,7 +26,7 @@ impl<'e> States<'e> {
     ///
     /// # Errors
     /// The text does not fit the context, or the engine has stopped.
-    pub(crate) fn of(&self, tokens: &[TokenId]) -> anyhow::Result<Vec<Vec<f32>>> {
+    pub(super) fn of(&self, tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, EngineError> {
         let (taps, tokens) = (self.taps.clone(), tokens.to_vec());
         Ok(self.engine.exclusive(move |backend| read(backend, &taps, &tokens))??)
     }
