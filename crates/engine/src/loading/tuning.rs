@@ -88,13 +88,21 @@ impl Tuning {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(EngineError::Io { path, source }),
         };
-        let wrong = |why: String| EngineError::Tuning { path: path.clone(), why };
-        let tuning: Tuning = serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not a tuning: {e}")))?;
+        Tuning::parse(&bytes, &path).map(Some)
+    }
+
+    /// The tuning that the bytes of a file hold; `path` is its name in errors.
+    ///
+    /// # Errors
+    /// [`EngineError::Tuning`]: they are no tuning, or one of another version of the format.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Tuning, EngineError> {
+        let wrong = |why: String| EngineError::Tuning { path: path.to_owned(), why };
+        let tuning: Tuning = serde_json::from_slice(bytes).map_err(|e| wrong(format!("not a tuning: {e}")))?;
         if tuning.version != Self::VERSION {
             let why = format!("its format is version {}, this program reads version {}", tuning.version, Self::VERSION);
             return Err(wrong(why));
         }
-        Ok(Some(tuning))
+        Ok(tuning)
     }
 
     /// Writes it for the model at `model`, whole or not at all. Returns where.

@@ -147,8 +147,21 @@ pub enum RecordError {
 /// The file cannot be read, has no requests, or has a line that is no request and is not to be left
 /// out.
 pub fn read_record(path: &Path, skip_damaged: bool) -> Result<RequestRecord, RecordError> {
+    let file = std::fs::File::open(path);
+    let file = file.map_err(|source| RecordError::Read { path: path.to_owned(), source })?;
+    parse_record(BufReader::new(file), path, skip_damaged)
+}
+
+/// The same from the lines of `reader`; `path` is the record's name in errors.
+///
+/// # Errors
+/// As [`read_record`].
+pub fn parse_record(
+    mut reader: impl BufRead,
+    path: &Path,
+    skip_damaged: bool,
+) -> Result<RequestRecord, RecordError> {
     let cannot = |source| RecordError::Read { path: path.to_owned(), source };
-    let mut reader = BufReader::new(std::fs::File::open(path).map_err(cannot)?);
     let (mut requests, mut bytes, mut damaged, mut line) = (Vec::new(), Vec::new(), 0, 0);
     loop {
         bytes.clear();
