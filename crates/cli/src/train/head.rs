@@ -12,8 +12,9 @@ use selfspec_engine::{
     DraftSetup, Engine, EngineOptions, ExitHeadCard, ExitHeadSource, Loaded, SamplingParams, TokenId,
 };
 use selfspec_train::{
-    Acceptance, Corpus, Event, HeadPlan, Judgement, Outcome, Precision, RunOptions, Schedule, StateCache, StateSource,
-    StepReport, Text, TrainOptions, Trainer, coverage, frequent_tokens,
+    Corpus, HeadEvaluation, HeadOptions, HeadPlan, HeadPrecision, HeadRun, HeadStep, HeadTrainer, HeadTrainingEvent,
+    HeldOutAcceptance, HiddenStateCache, HiddenStateSource, TrainingResult, TrainingSchedule, TrainingText, coverage,
+    frequent_tokens,
 };
 
 use super::answers::{Answer, Job, generate, minutes};
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
     drop(engine); // its threads and its cache are not needed any more
 
     let options = train_options(args, plan);
-    let mut trainer = Trainer::new(loaded.model().clone(), corpus, cache, ids, options)?;
+    let mut trainer = HeadTrainer::new(loaded.model().clone(), corpus, cache, ids, options)?;
     let mut before = String::new();
     if let Some(head) = &args.training.from {
         let card = trainer.start_from(head)?;
@@ -86,21 +87,21 @@ pub(crate) fn run(args: &TrainHeadArgs, ui: &Ui) -> anyhow::Result<()> {
         let (step, steps) = trainer.steps();
         ui.note(&format!("going on from step {step} of {steps}"));
     }
-    let Some(judgement) = train(&mut trainer, &checkpoint, threads, ui)? else { return Err(Interrupted.into()) };
+    let Some(evaluation) = train(&mut trainer, &checkpoint, threads, ui)? else { return Err(Interrupted.into()) };
     let card = ExitHeadCard {
         model: loaded.info().name.clone().unwrap_or_else(|| args.model.model.clone()),
         model_fingerprint: loaded.fingerprint().to_owned(),
         coverage: covered,
-        acceptance: judgement.domains.iter().map(|(domain, a)| (domain.clone(), a.greedy.clone())).collect(),
+        acceptance: evaluation.domains.iter().map(|(domain, a)| (domain.clone(), a.greedy.clone())).collect(),
         data: format!("{answered} tokens of the model's own answers to {}{before}", sources(&args.data)),
         command: std::iter::once("selfspec".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
         ..ExitHeadCard::default()
     };
-    let precision = if args.head.bf16 { Precision::Bf16 } else { Precision::Q8_0 };
+    let precision = if args.head.bf16 { HeadPrecision::Bf16 } else { HeadPrecision::Q8_0 };
     trainer.write_head(&args.out, card, precision)?;
     let size = std::fs::metadata(&args.out).map_or(0, |m| m.len());
-    output::print(&report(&judgement, trainer.parameters(), size))?;
-    if judgement.all.greedy.first().is_some_and(|first| *first < SELDOM) {
+    output::print(&report(&evaluation, trainer.parameters(), size))?;
+    if evaluation.all.greedy.first().is_some_and(|first| *first < SELDOM) {
         ui.note(&format!(
             "fewer than {SELDOM} of its first drafts are accepted on prompts that were held out, which seldom pays: more prompts (--prompts, --own-prompts) or \
              epochs make it better"
@@ -130,15 +131,19 @@ fn head_plan(args: &TrainHeadArgs, loaded: &Loaded) -> anyhow::Result<HeadPlan> 
     Ok(HeadPlan { exit_layer: given.head_layer, features, ffn_dim: given.ffn.unwrap_or(info.ffn_dim) })
 }
 
-fn train_options(args: &TrainHeadArgs, plan: HeadPlan) -> TrainOptions {
+fn train_options(args: &TrainHeadArgs, plan: HeadPlan) -> HeadOptions {
     let given = &args.training;
-    TrainOptions {
+    HeadOptions {
         epochs: f64::from(given.epochs),
         batch_tokens: given.batch,
         rollout: given.rollout,
-        schedule: Schedule { learning_rate: given.rate, rollout_from: given.rollout_from, ..Schedule::default() },
+        schedule: TrainingSchedule {
+            learning_rate: given.rate,
+            rollout_from: given.rollout_from,
+            ..TrainingSchedule::default()
+        },
         seed: given.seed,
-        ..TrainOptions::new(plan)
+        ..HeadOptions::new(plan)
     }
 }
 
@@ -195,7 +200,7 @@ fn share(i: usize, purpose: u64) -> f32 {
 }
 
 fn corpus(answers: Vec<Answer>, longest: usize) -> anyhow::Result<Corpus> {
-    let text = |answer: Answer| Text {
+    let text = |answer: Answer| TrainingText {
         domain: answer.domain,
         prompt_len: answer.prompt.len(),
         tokens: answer.prompt.into_iter().chain(answer.tokens).collect(),
@@ -215,7 +220,7 @@ fn end_tokens(loaded: &Loaded) -> Vec<TokenId> {
 /// The hidden states of every text, from the engine.
 struct EngineStates<'e>(&'e Engine);
 
-impl StateSource for EngineStates<'_> {
+impl HiddenStateSource for EngineStates<'_> {
     fn states(
         &mut self,
         tokens: &[TokenId],
@@ -232,7 +237,7 @@ fn states(
     plan: &HeadPlan,
     work: &WorkFolder,
     ui: &Ui,
-) -> anyhow::Result<Option<StateCache>> {
+) -> anyhow::Result<Option<HiddenStateCache>> {
     let (layers, dim) = (plan.layers(engine.n_layers()), loaded.info().dim);
     let steps = Steps::new(ui, "computing hidden states", corpus.texts.len() as u64);
     let (started, mut said, mut first) = (Instant::now(), Instant::now(), None);
@@ -253,35 +258,49 @@ fn states(
     };
     let path = work.file("states");
     let mut source = EngineStates(engine);
-    StateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress)
+    HiddenStateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress)
         .map_err(|e| work.remedy(e))
 }
 
 /// Trains to the end; `None` if the user ended it before.
-fn train(trainer: &mut Trainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<Option<Judgement>> {
-    let run =
-        RunOptions { threads, checkpoint: Some(checkpoint), judge_every: 500, judged_drafts: JUDGED, save_every: 200 };
+fn train(
+    trainer: &mut HeadTrainer,
+    checkpoint: &Path,
+    threads: usize,
+    ui: &Ui,
+) -> anyhow::Result<Option<HeadEvaluation>> {
+    let run = HeadRun {
+        threads,
+        checkpoint: Some(checkpoint),
+        evaluate_every: 500,
+        evaluated_drafts: JUDGED,
+        save_every: 200,
+    };
     let mut said = Instant::now();
     let mut skipped = 0;
     let pausing = Pausing::new();
-    let mut tell = |event: &Event| {
+    let mut tell = |event: &HeadTrainingEvent| {
         match event {
-            Event::Step(step) => {
+            HeadTrainingEvent::Step(step) => {
                 skipped += usize::from(step.skipped);
                 if said.elapsed() >= SAY {
                     said = Instant::now();
                     ui.note(&step_line(step, skipped));
                 }
             }
-            Event::Judged { step, judgement } => ui.note(&format!("step {step}: {}", judgement_line(judgement))),
-            Event::Saved { step, path } => ui.detail(&format!("step {step} is saved in {}", path.display())),
+            HeadTrainingEvent::Evaluated { step, evaluation } => {
+                ui.note(&format!("step {step}: {}", judgement_line(evaluation)))
+            }
+            HeadTrainingEvent::Saved { step, path } => {
+                ui.detail(&format!("step {step} is saved in {}", path.display()))
+            }
         }
         if pausing.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     match trainer.run(&run, &mut tell)? {
-        Outcome::Finished(Some(judgement)) => Ok(Some(judgement)),
-        Outcome::Finished(None) => Ok(Some(trainer.judge(JUDGED, threads)?)),
-        Outcome::Stopped => {
+        TrainingResult::Finished(Some(evaluation)) => Ok(Some(evaluation)),
+        TrainingResult::Finished(None) => Ok(Some(trainer.evaluate(JUDGED, threads)?)),
+        TrainingResult::Stopped => {
             let (step, steps) = trainer.steps();
             ui.note(&format!("stopped after step {step} of {steps}; {GO_ON}"));
             Ok(None)
@@ -289,7 +308,7 @@ fn train(trainer: &mut Trainer, checkpoint: &Path, threads: usize, ui: &Ui) -> a
     }
 }
 
-fn step_line(step: &StepReport, skipped: usize) -> String {
+fn step_line(step: &HeadStep, skipped: usize) -> String {
     let overlap = step.overlap.first().copied().unwrap_or(f64::NAN);
     let mut line = format!(
         "step {} of {}: loss {:.3}, first draft accepted {overlap:.2} in its own batch, {:.0} tokens a second, {} left",
@@ -309,10 +328,10 @@ fn places(acceptance: &[f64]) -> String {
     acceptance.iter().map(|a| format!("{a:.2}")).collect::<Vec<_>>().join(" ")
 }
 
-fn judgement_line(judgement: &Judgement) -> String {
-    let domain = |(name, a): (&String, &Acceptance)| format!("{name} {}", places(&a.greedy));
-    let domains: Vec<String> = judgement.domains.iter().map(domain).collect();
-    format!("held-out acceptance by place {}; {}", places(&judgement.all.greedy), domains.join(", "))
+fn judgement_line(evaluation: &HeadEvaluation) -> String {
+    let domain = |(name, a): (&String, &HeldOutAcceptance)| format!("{name} {}", places(&a.greedy));
+    let domains: Vec<String> = evaluation.domains.iter().map(domain).collect();
+    format!("held-out acceptance by place {}; {}", places(&evaluation.all.greedy), domains.join(", "))
 }
 
 fn shares(covered: &BTreeMap<String, f64>) -> String {
@@ -329,7 +348,7 @@ fn sources(data: &DataArgs) -> String {
 }
 
 /// The table at the end.
-fn report(judgement: &Judgement, parameters: usize, size: u64) -> String {
+fn report(evaluation: &HeadEvaluation, parameters: usize, size: u64) -> String {
     let mut text = format!(
         "{parameters} numbers, {:.1} MB\n\n{:<16} {:>7}  {:<34} {:<34}\n",
         size as f64 / 1e6,
@@ -339,7 +358,7 @@ fn report(judgement: &Judgement, parameters: usize, size: u64) -> String {
         "temperature 0.8"
     );
     let all = "all".to_owned();
-    for (domain, a) in judgement.domains.iter().chain([(&all, &judgement.all)]) {
+    for (domain, a) in evaluation.domains.iter().chain([(&all, &evaluation.all)]) {
         text += &format!("{domain:<16} {:>7}  {:<34} {:<34}\n", a.rounds, places(&a.greedy), places(&a.sampled));
     }
     text

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource, Loaded};
 use selfspec_train::{
-    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Schedule, Spans,
+    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, TokenSpans,
+    TrainingSchedule,
 };
 
 use super::answers::minutes;
@@ -132,7 +133,7 @@ fn options(args: &TrainLayerSkipArgs, loaded: &Loaded) -> anyhow::Result<Backbon
         steps: course.steps,
         batch_tokens: course.batch,
         shards: (GRADIENTS / (4 * loaded.info().parameters.max(1))).clamp(1, MOST_SHARDS) as usize,
-        schedule: Schedule { learning_rate: course.rate, ..defaults.schedule },
+        schedule: TrainingSchedule { learning_rate: course.rate, ..defaults.schedule },
         seed: course.seed,
     })
 }
@@ -143,7 +144,7 @@ fn spans(
     loaded: &std::sync::Arc<Loaded>,
     work: &WorkFolder,
     ui: &Ui,
-) -> anyhow::Result<Spans> {
+) -> anyhow::Result<TokenSpans> {
     let (data, regression) = (&args.data, &args.regression);
     if data.span > loaded.info().context {
         let (span, context) = (data.span, loaded.info().context);
@@ -153,9 +154,9 @@ fn spans(
     let answers = work.file("answers.jsonl");
     train.extend(documents::answered(&data.prompts, loaded, args.threads, data.max_tokens, &answers, ui)?);
     if regression.eval_text.is_empty() {
-        return Ok(Spans::cut(&train, data.span, regression.held_out, args.course.seed)?);
+        return Ok(TokenSpans::cut(&train, data.span, regression.held_out, args.course.seed)?);
     }
-    Ok(Spans::apart(&train, &documents::read(&regression.eval_text, loaded)?, data.span)?)
+    Ok(TokenSpans::apart(&train, &documents::read(&regression.eval_text, loaded)?, data.span)?)
 }
 
 /// Trains to the end; false if the user ended it before.

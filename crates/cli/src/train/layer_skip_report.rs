@@ -1,6 +1,6 @@
 //! What the regression run of `train layer-skip` says: perplexity before and after, and whether the full pass's is still good.
 
-use selfspec_train::{Perplexities, Reading};
+use selfspec_train::{ExitPerplexity, Perplexities};
 
 use crate::output;
 
@@ -10,7 +10,8 @@ pub(crate) fn table(before: &Perplexities, after: &Perplexities) -> String {
     let mut rows = vec![title.map(str::to_owned).to_vec()];
     let last = before.readings.len() - 1;
     for (i, (old, new)) in before.readings.iter().zip(&after.readings).enumerate() {
-        let share = |reading: &Reading| if i == last { String::new() } else { format!("{:.3}", reading.agreement) };
+        let share =
+            |reading: &ExitPerplexity| if i == last { String::new() } else { format!("{:.3}", reading.agreement) };
         rows.push(vec![
             if i == last { format!("all {} layers", old.layers) } else { format!("exit after {}", old.layers) },
             format!("{:.3}", old.perplexity),
@@ -24,7 +25,7 @@ pub(crate) fn table(before: &Perplexities, after: &Perplexities) -> String {
 }
 
 /// By how many percent the perplexity changed.
-fn change(before: &Reading, after: &Reading) -> f64 {
+fn change(before: &ExitPerplexity, after: &ExitPerplexity) -> f64 {
     (after.perplexity / before.perplexity - 1.0) * 100.0
 }
 
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     fn of(full: f64) -> Perplexities {
-        let reading = |layers, perplexity, agreement| Reading { layers, perplexity, agreement };
+        let reading = |layers, perplexity, agreement| ExitPerplexity { layers, perplexity, agreement };
         Perplexities { readings: vec![reading(4, 30.0, 0.5), reading(8, full, 1.0)], tokens: 100 }
     }
 
