@@ -17,16 +17,19 @@ use crate::events::generation::{Canceller, Generation};
 use crate::events::output::Output;
 use crate::events::sink::EventSink;
 use crate::fault::Fault;
-use crate::grammars::compile::{GrammarMask, Grammars};
+use crate::grammars::model_compiler::ModelCompiler;
+use crate::grammars::sequence_grammar::SequenceGrammar;
+use crate::grammars::service::{GrammarService, GrammarTicket, Limits};
 use crate::loading::loaded::{Loaded, TextSide};
 use crate::loading::model_info::ModelInfo;
 use crate::observe::counters::{Counters, EngineCounters};
 use crate::options::EngineOptions;
 use crate::panics::panic_message;
 use crate::request::{Prompt, Request};
-use crate::scheduler::page_budget::Shape;
-use crate::scheduler::running_request::Job;
-use crate::scheduler::worker::{Command, Rebuild, Worker};
+use crate::scheduler::checked_request::CheckedRequest;
+use crate::scheduler::engine_thread::{EngineThread, RebuildBackend};
+use crate::scheduler::page_budget::CacheShape;
+use crate::scheduler::queued_request::{QueueEntry, QueuedRequest};
 
 /// The sequence id of a request that waits; it gets its own at admission.
 const UNPLACED: SeqId = SeqId(u32::MAX);
@@ -34,9 +37,9 @@ const UNPLACED: SeqId = SeqId(u32::MAX);
 /// A running model. One thread owns the backend; the handle can be shared between threads, and any number of requests can
 /// be under way. Dropping it ends them with [`EngineError::Stopped`] and joins the thread.
 pub struct Engine {
-    commands: Option<Sender<Command>>,
+    queue: Option<Sender<QueueEntry>>,
     thread: Option<JoinHandle<()>>,
-    shape: Shape,
+    shape: CacheShape,
     target: Target,
     text: TextSide,
     info: ModelInfo,
@@ -45,7 +48,7 @@ pub struct Engine {
     kv_type: KvType,
     threads: usize,
     fault: Option<Fault>,
-    grammars: Grammars,
+    grammars: Option<GrammarService>, // none without a tokenizer
     counters: Arc<Counters>,
     requests: AtomicU64,
     entropy: u64,
@@ -70,7 +73,7 @@ impl Engine {
         let backend = Box::new(loaded.backend(&cpu, fault)?);
         let (isa, threads) = (cpu.isa, cpu.threads);
         let again = loaded.clone();
-        let rebuild: Rebuild = Box::new(move || Ok(Box::new(again.backend(&cpu, fault)?)));
+        let rebuild: RebuildBackend = Box::new(move || Ok(Box::new(again.backend(&cpu, fault)?)));
         let mut engine = Engine::start(backend, Some(rebuild), loaded.text().clone(), loaded.info().clone(), options)?;
         engine.loaded = Some(loaded.clone());
         engine.isa = Some(isa);
@@ -96,21 +99,25 @@ impl Engine {
 
     fn start(
         backend: Box<dyn Backend>,
-        rebuild: Option<Rebuild>,
+        rebuild: Option<RebuildBackend>,
         text: TextSide,
         info: ModelInfo,
         options: &EngineOptions,
     ) -> Result<Engine, EngineError> {
-        let shape = Shape::of(&*backend);
+        let shape = CacheShape::of(&*backend);
         let target = Target { context: shape.context(), ..Target::of(&*backend) };
+        let grammars = text.tokenizer.as_ref().map(|tokenizer| {
+            let compiler = ModelCompiler::new(tokenizer.clone(), target.vocab, text.eos.clone());
+            GrammarService::new(Arc::new(compiler), Limits::default())
+        });
         let counters = Arc::new(Counters::default());
-        let (commands, receiver) = mpsc::channel();
-        let worker = Worker::new(backend, rebuild, receiver, options, counters.clone());
+        let (queue, arrivals) = mpsc::channel();
+        let engine_thread = EngineThread::new(backend, rebuild, arrivals, options, counters.clone());
         let thread = std::thread::Builder::new().name("selfspec-engine".to_owned());
-        let thread = thread.spawn(move || worker.run());
+        let thread = thread.spawn(move || engine_thread.run());
         let thread = thread.map_err(|source| EngineError::Io { path: "the engine's thread".into(), source })?;
         Ok(Engine {
-            commands: Some(commands),
+            queue: Some(queue),
             thread: Some(thread),
             shape,
             target,
@@ -121,7 +128,7 @@ impl Engine {
             kv_type: options.kv_type,
             threads: options.resolved_threads(),
             fault: options.fault,
-            grammars: Grammars::default(),
+            grammars,
             counters,
             requests: AtomicU64::new(0),
             entropy: fresh_entropy(),
@@ -144,14 +151,14 @@ impl Engine {
     /// # Errors
     /// As [`Engine::submit`].
     pub fn submit_to(&self, request: Request, sink: Box<dyn EventSink>) -> Result<Canceller, EngineError> {
-        let job = self.prepare(request, sink)?;
-        let canceller = Canceller(job.cancelled.clone());
-        self.send(Command::Submit(Box::new(job)))?;
+        let checked = self.prepare(request, sink)?;
+        let canceller = Canceller(checked.cancelled.clone());
+        self.send(QueueEntry::Request(QueuedRequest::New(Box::new(checked))))?;
         Ok(canceller)
     }
 
     /// Checks a request and makes what the engine's thread needs of it.
-    pub(crate) fn prepare(&self, request: Request, sink: Box<dyn EventSink>) -> Result<Job, EngineError> {
+    pub(crate) fn prepare(&self, request: Request, sink: Box<dyn EventSink>) -> Result<CheckedRequest, EngineError> {
         let invalid = |field, why: String| EngineError::InvalidRequest { field, why };
         if request.max_tokens == Some(0) {
             return Err(invalid("max_tokens", "0 tokens are nothing to generate".to_owned()));
@@ -162,9 +169,8 @@ impl Engine {
         if !request.stop.is_empty() && self.text.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer);
         }
-        if request.grammar.is_some() && request.ignore_eos {
-            let why = "a text that must be what a grammar says ends where it is complete";
-            return Err(invalid("ignore_eos", why.to_owned()));
+        if request.grammar.is_some() {
+            check_end(request.ignore_eos)?;
         }
         let prompt = self.encode(&request.prompt)?;
         request.speculation.validate(&self.target).map_err(SequenceError::from)?;
@@ -192,20 +198,54 @@ impl Engine {
         };
         let sequence = Sequence::new(UNPLACED, params, &self.target)?;
         let sequence = match request.grammar {
-            Some(grammar) => sequence.with_constraint(Box::new(GrammarMask::new(&grammar))),
+            Some(grammar) => sequence.with_constraint(Box::new(SequenceGrammar::new(&grammar))),
             None => sequence,
         };
         let cancelled = Arc::new(AtomicBool::new(false));
-        Ok(Job { sequence, grant, output, cancelled, deadline: request.deadline, submitted: Instant::now() })
+        Ok(CheckedRequest { sequence, grant, output, cancelled, deadline: request.deadline, submitted: Instant::now() })
     }
 
-    /// Compiles a grammar for [`Request::grammar`], on a thread of its own and within a bounded time.
+    /// Compiles a grammar for [`Request::grammar`], and waits for it. See [`Engine::request_grammar`].
     ///
     /// # Errors
-    /// There is no tokenizer or no token that ends a text; the grammar cannot be used, or takes too long.
+    /// As [`Engine::request_grammar`], and those that its answer may be.
     pub fn grammar(&self, source: &GrammarSource) -> Result<Grammar, EngineError> {
-        let tokenizer = self.text.tokenizer.as_ref().ok_or(EngineError::NoTokenizer)?;
-        self.grammars.compile(tokenizer, self.target.vocab, &self.text.eos, source)
+        let (answer, receiver) = mpsc::channel();
+        let send = move |result| drop(answer.send(result));
+        let _ticket = self.request_grammar(source.clone(), send)?;
+        receiver.recv().unwrap_or(Err(EngineError::Stopped))
+    }
+
+    /// Asks for the compiled grammar of `source`, for [`Request::grammar`].
+    ///
+    /// `answer` gets the grammar, or [`EngineError::Text`] if the source cannot be used. It is called
+    /// once, on a thread of the engine, or before this returns if the result is cached; it must not
+    /// block. A few grammars compile at a time and the others wait. Equal ones compile once.
+    /// Dropping the ticket cancels the wait.
+    ///
+    /// # Errors
+    /// There is no tokenizer; the source is refused at first sight; or [`EngineError::Busy`] if too many
+    /// requests wait. `answer` is not called then.
+    pub fn request_grammar(
+        &self,
+        source: GrammarSource,
+        answer: impl FnOnce(Result<Grammar, EngineError>) + Send + 'static,
+    ) -> Result<GrammarTicket, EngineError> {
+        self.grammars.as_ref().ok_or(EngineError::NoTokenizer)?.submit(source, Box::new(answer))
+    }
+
+    /// Checks a request as [`Engine::submit`] does, and queues nothing. `grammar`: the source of its
+    /// grammar, which is still to be compiled.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`]; and the source is refused at first sight.
+    pub fn check(&self, request: &Request, grammar: Option<&GrammarSource>) -> Result<(), EngineError> {
+        if let Some(source) = grammar {
+            source.check()?;
+            check_end(request.ignore_eos)?;
+        }
+        let (events, _) = mpsc::channel();
+        self.prepare(request.clone(), Box::new(events)).map(|_| ())
     }
 
     /// The exit head of the model, if it has one.
@@ -260,7 +300,7 @@ impl Engine {
         work: impl FnOnce(&mut dyn Backend) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
         let (answer, receiver) = mpsc::channel();
-        self.send(Command::Exclusive(Box::new(move |backend| {
+        self.send(QueueEntry::Exclusive(Box::new(move |backend| {
             let result = match backend {
                 Ok(backend) => std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(backend)))
                     .map_err(|panic| panic_message(&*panic)),
@@ -274,9 +314,9 @@ impl Engine {
         result.map_err(|message| EngineError::Panic { message })
     }
 
-    fn send(&self, command: Command) -> Result<(), EngineError> {
-        let commands = self.commands.as_ref().ok_or(EngineError::Stopped)?;
-        commands.send(command).map_err(|_| EngineError::Stopped)
+    fn send(&self, entry: QueueEntry) -> Result<(), EngineError> {
+        let queue = self.queue.as_ref().ok_or(EngineError::Stopped)?;
+        queue.send(entry).map_err(|_| EngineError::Stopped)
     }
 
     /// The tokenizer, if the model has one.
@@ -343,12 +383,21 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // The thread ends when the last sender is gone.
-        self.commands = None;
+        self.queue = None;
         if let Some(thread) = self.thread.take() {
             // A panic outside of a step is a fault of the engine itself; its requests have been told that it stopped.
             let _ = thread.join();
         }
     }
+}
+
+/// Refuses to go on after the end of a text that a grammar holds.
+fn check_end(ignore_eos: bool) -> Result<(), EngineError> {
+    if !ignore_eos {
+        return Ok(());
+    }
+    let why = "a text that must be what a grammar says ends where it is complete".to_owned();
+    Err(EngineError::InvalidRequest { field: "ignore_eos", why })
 }
 
 /// A number that no one can foresee: the standard library's hash keys come from the system.

@@ -43,6 +43,7 @@ pub use events::event::{Event, FinishReason, Gap, Progress, Summary, TokenEvent}
 pub use events::generation::{Canceller, Generation, TimedOut};
 pub use events::sink::{Demand, EventSink};
 pub use fault::{Fault, believed_seconds};
+pub use grammars::service::GrammarTicket;
 pub use loading::draft_setup::{DraftSetup, ExitHeadSource};
 pub use loading::loaded::{Loaded, TextOnly};
 pub use loading::model_info::{ModelInfo, TensorTypeInfo};
@@ -58,10 +59,11 @@ pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
     Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
     Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    TokenLogprob,
 };
 pub use selfspec_speculate::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,
-    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
+    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenSource,
 };
 pub use selfspec_text::{
     ChatTemplate, FoundCall, Grammar, GrammarSource, LONGEST_GRAMMAR, Message, Piece, RenderedPrompt, TokenKind,

@@ -1,7 +1,7 @@
 //! How much KV cache a request may come to need, and needs for a start.
 //!
 //! A request is accepted if it fits an empty cache, and admitted when what it needs for a start is there. Requests that grow until the cache is full make the
-//! youngest of them wait (see [`crate::worker`]).
+//! youngest of them wait (see [`crate::scheduler::engine_thread`]).
 
 use selfspec_model::Backend;
 use selfspec_speculate::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
@@ -10,7 +10,7 @@ use crate::error::EngineError;
 
 /// The backend's measures, fixed for its life.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct CacheShape {
     model_context: usize,
     page_positions: usize,
     total_pages: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Shape {
 
 /// What one request is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub(crate) struct PageGrant {
     /// Most tokens to generate; `usize::MAX` where only the context's end bounds them.
     pub(crate) max_tokens: usize,
     /// Most pages that it may come to need.
@@ -27,7 +27,7 @@ pub(crate) struct Grant {
     pub(crate) draft_room: usize,
 }
 
-impl Grant {
+impl PageGrant {
     /// Pages of `page_positions` that a sequence of `committed` tokens needs for its next round, and one token more.
     pub(crate) fn next_round(&self, committed: usize, page_positions: usize) -> usize {
         committed.saturating_add(1 + self.draft_room).div_ceil(page_positions).min(self.pages)
@@ -43,9 +43,9 @@ fn draft_room(speculation: &SpeculationParams) -> usize {
     }
 }
 
-impl Shape {
+impl CacheShape {
     pub(crate) fn of(backend: &dyn Backend) -> Self {
-        Shape {
+        CacheShape {
             model_context: backend.context(),
             page_positions: backend.page_positions(),
             total_pages: backend.total_pages(),
@@ -66,7 +66,7 @@ impl Shape {
         prompt: usize,
         max_tokens: Option<usize>,
         speculation: &SpeculationParams,
-    ) -> Result<Grant, EngineError> {
+    ) -> Result<PageGrant, EngineError> {
         if prompt >= self.model_context {
             return Err(EngineError::PromptTooLong { tokens: prompt, context: self.model_context });
         }
@@ -89,7 +89,7 @@ impl Shape {
                 total: self.total_pages,
             });
         }
-        Ok(Grant { max_tokens, pages, draft_room })
+        Ok(PageGrant { max_tokens, pages, draft_room })
     }
 }
 
@@ -97,8 +97,8 @@ impl Shape {
 mod tests {
     use super::*;
 
-    fn shape(context: usize, pages: usize) -> Shape {
-        Shape { model_context: context, page_positions: 16, total_pages: pages }
+    fn shape(context: usize, pages: usize) -> CacheShape {
+        CacheShape { model_context: context, page_positions: 16, total_pages: pages }
     }
 
     fn drafting(k: usize) -> SpeculationParams {
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn pages_cover_prompt_tokens_and_drafts() {
         let shape = shape(1000, 50);
-        let grant = |max_tokens, pages, draft_room| Grant { max_tokens, pages, draft_room };
+        let grant = |max_tokens, pages, draft_room| PageGrant { max_tokens, pages, draft_room };
         assert_eq!(shape.grant(10, Some(6), &plain()).expect("fits"), grant(6, 1, 0));
         assert_eq!(shape.grant(10, Some(7), &plain()).expect("fits"), grant(7, 2, 0));
         assert_eq!(shape.grant(10, Some(6), &drafting(4)).expect("fits"), grant(6, 2, 4));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_round_needs_its_drafts_and_a_token_more_but_never_more_than_the_grant() {
-        let grant = Grant { max_tokens: 100, pages: 4, draft_room: 8 };
+        let grant = PageGrant { max_tokens: 100, pages: 4, draft_room: 8 };
         assert_eq!([7, 8, 23, 24, 1000].map(|committed| grant.next_round(committed, 16)), [1, 2, 2, 3, 4]);
     }
 
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_a_request_takes_the_context_or_the_cache() {
-        let unbounded = |pages| Grant { max_tokens: usize::MAX, pages, draft_room: 8 };
+        let unbounded = |pages| PageGrant { max_tokens: usize::MAX, pages, draft_room: 8 };
         assert_eq!(shape(100, 50).grant(10, None, &drafting(8)).expect("fits"), unbounded(7));
         assert_eq!(shape(100, 3).grant(10, None, &drafting(8)).expect("fits"), unbounded(3));
         assert_eq!(shape(100, 3).context(), 48, "which is where the sequence ends");

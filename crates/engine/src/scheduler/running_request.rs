@@ -1,124 +1,66 @@
-//! One request inside the engine: waiting as a [`Job`], then [`Live`], and perhaps waiting again when its pages went to others.
+//! A request that was admitted: its sequence in the backend, and what it has generated.
+//!
+//! A preempted request has no sequence in the backend. Its committed tokens stay, and it computes them
+//! again, to the same bits, when it is resumed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
+use selfspec_model::{
+    Backend, BackendError, DraftOutput, DraftRequest, DraftStopRule, Readout, Row, SeqId, StepOutput,
+};
 use selfspec_speculate::{CommittedToken, CostModel, Sequence, SpecStats};
 
 use crate::error::EngineError;
 use crate::events::event::{Event, FinishReason, Gap, Progress, Summary};
-use crate::events::output::Output;
 use crate::events::sink::Demand;
 use crate::observe::counters::Counters;
 use crate::panics::panic_message;
-use crate::scheduler::page_budget::Grant;
+use crate::scheduler::checked_request::CheckedRequest;
 use crate::scheduler::prefix_cache::PrefixCache;
 
-/// A request that waits, checked and ready.
-pub(crate) struct Job {
-    pub(crate) sequence: Sequence,
-    pub(crate) grant: Grant,
-    pub(crate) output: Output,
-    pub(crate) cancelled: Arc<AtomicBool>,
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) submitted: Instant,
+/// Makes a sequence in the backend, as a fork of a cached prefix where there is one. Returns it and the
+/// tokens that it holds.
+fn create_sequence(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
+    let auxiliary = sequence.wants_auxiliary();
+    let found = prefixes.fork(backend, sequence.tokens(), auxiliary);
+    let (seq, held) = found.unwrap_or_else(|| (backend.create(), 0));
+    if !auxiliary {
+        backend.drop_auxiliary(seq).expect("the sequence was made just now");
+    }
+    (seq, held)
 }
 
-impl Job {
-    /// Pages that its prompt and its first round need.
-    pub(crate) fn first_pages(&self, page_positions: usize) -> usize {
-        self.grant.next_round(self.sequence.tokens().len(), page_positions)
-    }
-
-    /// Whether it is to end before it began: nobody wants it any more, or its deadline has passed.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.cancelled() || is_late(self.deadline, now)
-    }
-
-    fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.output.demand() == Demand::Never
-    }
-
-    /// Ends it before it began.
-    pub(crate) fn refuse(mut self, error: EngineError) {
-        self.output.send(Event::Failed(error));
-    }
-
-    /// Ends what [is over](Job::is_over).
-    pub(crate) fn give_up(mut self) {
-        if !self.cancelled() {
-            return self.refuse(EngineError::DeadlineInQueue);
-        }
-        self.output.send(Event::Done(Box::new(Summary {
-            finish_reason: FinishReason::Cancelled,
-            prompt_tokens: self.sequence.prompt_len(),
-            cached_tokens: 0,
-            completion_tokens: 0,
-            queued_s: self.submitted.elapsed().as_secs_f64(),
-            prompt_s: 0.0,
-            predicted_s: 0.0,
-            gaps: Vec::new(),
-            stats: SpecStats::default(),
-            trace: Vec::new(),
-            token_ids: Vec::new(),
-            text: String::new(),
-        })));
-    }
-}
-
-fn is_late(deadline: Option<Instant>, now: Instant) -> bool {
-    deadline.is_some_and(|deadline| deadline <= now)
-}
-
-/// A sequence of the backend that holds as much of the tokens as an earlier one left, and how many.
-fn begin(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
-    let found = prefixes.fork(backend, sequence.tokens(), sequence.wants_exit_kv());
-    found.unwrap_or_else(|| (backend.create(), 0))
-}
-
-/// A request whose sequence the backend holds, or held.
-pub(crate) struct Live {
-    seq: Option<SeqId>, // none while it waits for pages
-    sequence: Sequence,
-    grant: Grant,
-    output: Output,
-    cancelled: Arc<AtomicBool>,
-    deadline: Option<Instant>,
-    submitted: Instant,
+/// A request that was admitted.
+pub(crate) struct RunningRequest {
+    request: CheckedRequest,
+    seq: Option<SeqId>, // none while it is preempted or paused
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
     gaps: Vec<Gap>,
-    reach: usize,  // positions that its uncommitted rows reach to
-    cached: usize, // tokens of the prompt that it began with
+    reach: usize,  // one past the last position of its rows in the step
+    cached: usize, // prompt tokens whose KV was there at admission
     end: Option<Result<FinishReason, EngineError>>,
 }
 
-impl Live {
-    /// Gives the job a sequence of the backend.
+impl RunningRequest {
+    /// Gives the request a sequence of the backend. `beside`: requests that run already.
     pub(crate) fn admit(
-        mut job: Job,
+        mut request: CheckedRequest,
         backend: &mut dyn Backend,
         prefixes: &mut PrefixCache,
         beside: usize,
         costs: &CostModel,
-    ) -> Live {
-        let mut sequence = job.sequence;
+    ) -> Self {
+        let sequence = &mut request.sequence;
         sequence.disable_hopeless_exit_head(beside, costs);
-        let (seq, cached) = begin(&sequence, backend, prefixes);
+        let (seq, cached) = create_sequence(sequence, backend, prefixes);
         sequence.restart_as(seq, cached);
-        job.output.send(Event::Prompt { tokens: sequence.prompt_len() });
-        Live {
+        request.output.send(Event::Prompt { tokens: request.sequence.prompt_len() });
+        RunningRequest {
+            request,
             seq: Some(seq),
-            sequence,
-            grant: job.grant,
-            output: job.output,
-            cancelled: job.cancelled,
-            deadline: job.deadline,
-            submitted: job.submitted,
             admitted: Instant::now(),
             first_token: None,
             last_token: None,
@@ -129,86 +71,86 @@ impl Live {
         }
     }
 
-    /// Gives its pages back. What was committed stays; it is computed again when it is [resumed](Live::resume), to the same bits.
+    /// Frees its sequence, so that others get the pages. See [`RunningRequest::resume`].
     pub(crate) fn preempt(&mut self, backend: &mut dyn Backend) {
         if let Some(seq) = self.seq.take() {
             backend.free(seq);
         }
-        self.sequence.skip_step();
+        self.request.sequence.skip_step();
     }
 
     /// What the consumer wants.
     pub(crate) fn demand(&self) -> Demand {
-        self.output.demand()
+        self.request.output.demand()
     }
 
-    /// Gives its pages back because its consumer wants nothing for now. As long as nobody else wants them they are kept for its [return](Live::resume).
-    pub(crate) fn set_aside(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
-        self.begin_anew(backend);
-        self.sequence.skip_step();
-        if self.ended() {
+    /// Gives its pages back because its consumer takes nothing for now. The prefix cache keeps them until
+    /// others need them.
+    pub(crate) fn pause(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
+        self.restart_round(backend);
+        self.request.sequence.skip_step();
+        if self.has_ended() {
             return;
         }
         if let Some(seq) = self.seq.take() {
-            self.leave(seq, backend, prefixes);
+            self.keep_prefix(seq, backend, prefixes);
         }
     }
 
-    /// Leaves the sequence to those that begin like it, or frees it.
-    fn leave(&self, seq: SeqId, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
-        let held = backend.kv_len(seq).unwrap_or(0).min(self.sequence.tokens().len());
-        prefixes.keep(backend, seq, &self.sequence.tokens()[..held], self.sequence.wants_exit_kv());
+    /// Gives the sequence to the prefix cache, which keeps or frees it.
+    fn keep_prefix(&self, seq: SeqId, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
+        let held = backend.kv_len(seq).unwrap_or(0).min(self.request.sequence.tokens().len());
+        prefixes.keep(backend, seq, &self.request.sequence.tokens()[..held]);
     }
 
-    /// Gives it a sequence of the backend again.
+    /// Gives a preempted or paused request a sequence of the backend again.
     pub(crate) fn resume(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
-        let (seq, cached) = begin(&self.sequence, backend, prefixes);
+        let (seq, cached) = create_sequence(&self.request.sequence, backend, prefixes);
         self.seq = Some(seq);
-        self.sequence.restart_as(seq, cached);
+        self.request.sequence.restart_as(seq, cached);
         self.reach = cached;
     }
 
-    pub(crate) fn is(&self, seq: SeqId) -> bool {
+    /// Whether its sequence is this one.
+    pub(crate) fn has_seq(&self, seq: SeqId) -> bool {
         self.seq == Some(seq)
     }
 
+    /// Its sequence in the backend.
     pub(crate) fn seq(&self) -> Option<SeqId> {
         self.seq
     }
 
     /// Pages that its next round needs.
     pub(crate) fn next_pages(&self, page_positions: usize) -> usize {
-        self.grant.next_round(self.sequence.tokens().len(), page_positions)
+        self.request.grant.next_round(self.request.sequence.tokens().len(), page_positions)
     }
 
-    /// Pages that it holds once the rows that it asked for last are computed.
-    pub(crate) fn pages(&self, page_positions: usize) -> usize {
+    /// Pages that it holds once its rows of the step are computed.
+    pub(crate) fn step_pages(&self, page_positions: usize) -> usize {
         self.reach.div_ceil(page_positions)
     }
 
-    /// Whether it is to end before its time: nobody wants it any more, or its deadline has passed.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.cancelled() || is_late(self.deadline, now)
+    /// Whether it must end early: it was cancelled, or its deadline has passed.
+    pub(crate) fn must_end(&self, now: Instant) -> bool {
+        self.request.must_end(now)
     }
 
-    fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.output.demand() == Demand::Never
+    /// Whether rows of its prompt are left.
+    pub(crate) fn is_in_prefill(&self) -> bool {
+        self.request.sequence.prefill_left() > 0
     }
 
-    /// Whether the prompt has not been read to its end.
-    pub(crate) fn reads_prompt(&self) -> bool {
-        self.sequence.prefill_left() > 0
-    }
-
-    /// Appends the rows it wants in the next step, at most `prefill` of them from the prompt. None if it has failed.
-    pub(crate) fn rows(&mut self, prefill: usize, costs: &CostModel, rows: &mut Vec<Row>) {
+    /// Appends its rows for the next step, at most `prefill` of them from the prompt. Appends none if it
+    /// has failed.
+    pub(crate) fn push_rows(&mut self, prefill: usize, costs: &CostModel, rows: &mut Vec<Row>) {
         let before = rows.len();
-        let asked = catch_unwind(AssertUnwindSafe(|| self.sequence.rows(prefill, costs, rows)));
+        let asked = catch_unwind(AssertUnwindSafe(|| self.request.sequence.rows(prefill, costs, rows)));
         let count = rows.len().saturating_sub(before);
         self.reach = rows[before.min(rows.len())..].iter().map(|row| row.pos + 1).max().unwrap_or(self.reach);
         let message = match asked {
             Ok(()) if count > 0 => return,
-            // It would never end.
+            // Without rows it would never end.
             Ok(()) => "a sequence asked for no rows".to_owned(),
             Err(panic) => panic_message(&*panic),
         };
@@ -216,19 +158,60 @@ impl Live {
         self.fail(EngineError::Panic { message });
     }
 
-    /// Waits if it has no rows in the step.
-    pub(crate) fn hold(&mut self, rows: &[Row]) {
-        if !rows.iter().any(|row| self.is(row.seq)) {
-            self.sequence.skip_step();
+    /// When the draft whose row it asked for ends, if the whole draft can be one call.
+    pub(crate) fn draft_stop_rule(&self) -> Option<DraftStopRule> {
+        self.request.sequence.draft_stop_rule()
+    }
+
+    /// Counts the positions of a whole draft as its own, so that their pages are free when it is made.
+    pub(crate) fn reserve_whole_draft(&mut self) {
+        if let Some(stop) = self.draft_stop_rule() {
+            self.reach += stop.most - 1;
         }
     }
 
-    /// How many of its rows in the step want logits.
-    pub(crate) fn wanted(&self, rows: &[Row]) -> usize {
-        rows.iter().filter(|row| self.is(row.seq) && row.readout != Readout::Nothing).count()
+    /// The sequence, whose tokens are chosen where their logits are.
+    pub(crate) fn sequence(&self) -> &Sequence {
+        &self.request.sequence
     }
 
-    /// Takes the step's result, whose rows of this sequence begin at `first`, and sends the tokens that it committed.
+    /// Makes a whole draft, which begins with `first`.
+    pub(crate) fn draft(
+        &self,
+        backend: &mut dyn Backend,
+        first: &Row,
+        stop: &DraftStopRule,
+        out: &mut DraftOutput,
+    ) -> Result<(), BackendError> {
+        match self.request.sequence.row_chooser() {
+            Some(choose) => backend.draft(&DraftRequest { first, stop, choose: &choose }, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the draft that was made.
+    pub(crate) fn absorb_whole_draft(&mut self, output: &DraftOutput) {
+        let absorbed = catch_unwind(AssertUnwindSafe(|| self.request.sequence.absorb_whole_draft(output)));
+        match absorbed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(error.into()),
+            Err(panic) => self.fail(EngineError::Panic { message: panic_message(&*panic) }),
+        }
+    }
+
+    /// Tells its sequence if it has no rows in the step.
+    pub(crate) fn note_step(&mut self, rows: &[Row]) {
+        if !rows.iter().any(|row| self.has_seq(row.seq)) {
+            self.request.sequence.skip_step();
+        }
+    }
+
+    /// Number of its rows in the step that have a readout.
+    pub(crate) fn readouts(&self, rows: &[Row]) -> usize {
+        rows.iter().filter(|row| self.has_seq(row.seq) && row.readout != Readout::Nothing).count()
+    }
+
+    /// Takes the step's result, in which its readouts begin at `first`, and sends the committed tokens.
     pub(crate) fn absorb(
         &mut self,
         backend: &mut dyn Backend,
@@ -236,38 +219,40 @@ impl Live {
         first: usize,
         committed: &mut Vec<CommittedToken>,
     ) {
-        let absorbed = catch_unwind(AssertUnwindSafe(|| self.sequence.absorb(backend, output, first, committed)));
+        let absorbed =
+            catch_unwind(AssertUnwindSafe(|| self.request.sequence.absorb(backend, output, first, committed)));
         let fault = match absorbed {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.into()),
             Err(panic) => Some(EngineError::Panic { message: panic_message(&*panic) }),
         };
-        let before = self.output.len();
+        let before = self.request.output.len();
         let now = (!committed.is_empty()).then(Instant::now);
         let last = self.last_token;
         if let Some(now) = now {
             self.first_token.get_or_insert(now);
-            self.last_token = Some(now); // before the tokens go out: they tell how far the request has come
+            self.last_token = Some(now); // before the tokens go out, since they carry the progress
         }
-        // What a round committed before a fault stands, as it would without speculation, and may end the text before the fault.
-        let ending = self.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
-        self.end = match (self.output.take(committed, ending, self.progress()), fault) {
+        // Tokens committed before a fault stand, as they would without speculation. They may end the text
+        // before the fault.
+        let ending = self.request.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
+        self.end = match (self.request.output.take(committed, ending, self.progress()), fault) {
             (Some(reason), _) => Some(Ok(reason)),
             (None, Some(error)) => Some(Err(error)),
             (None, None) => None,
         };
         if let (Some(now), Some(last)) = (now, last) {
             let seconds = now.duration_since(last).as_secs_f32();
-            self.gaps.push(Gap { seconds, tokens: (self.output.len() - before) as u32 });
+            self.gaps.push(Gap { seconds, tokens: (self.request.output.len() - before) as u32 });
         }
     }
 
-    /// Counts what the latest step has given it, which had `before` tokens until then.
-    pub(crate) fn count(&mut self, before: usize, counters: &Counters) {
-        if let Some(round) = self.sequence.take_round() {
+    /// Counts the results of the latest step; it had `before` tokens until then.
+    pub(crate) fn count_step(&mut self, before: usize, counters: &Counters) {
+        if let Some(round) = self.request.sequence.take_round() {
             counters.round(&round);
         }
-        let tokens = self.output.len() - before;
+        let tokens = self.request.output.len() - before;
         if tokens > 0 {
             let gap = self.gaps.last().filter(|_| before > 0);
             let after = gap.map(|gap| std::time::Duration::from_secs_f32(gap.seconds));
@@ -277,22 +262,22 @@ impl Live {
 
     /// Whether it may draft.
     pub(crate) fn speculates(&self) -> bool {
-        self.grant.draft_room > 0
+        self.request.grant.draft_room > 0
     }
 
     /// Tokens of its prompt.
     pub(crate) fn prompt_tokens(&self) -> usize {
-        self.sequence.prompt_len()
+        self.request.sequence.prompt_len()
     }
 
-    /// Of these, tokens that it began with.
+    /// Of these, tokens whose KV was there at admission.
     pub(crate) fn cached_tokens(&self) -> usize {
         self.cached
     }
 
-    /// Drops the drafts of the round under way; what was committed stays.
-    pub(crate) fn begin_anew(&mut self, backend: &mut dyn Backend) {
-        if let Err(error) = self.sequence.roll_back(backend) {
+    /// Rolls back the drafts of the round under way. Committed tokens stay.
+    pub(crate) fn restart_round(&mut self, backend: &mut dyn Backend) {
+        if let Err(error) = self.request.sequence.roll_back(backend) {
             self.fail(error.into());
         }
     }
@@ -303,63 +288,64 @@ impl Live {
     }
 
     /// Whether it has finished or failed.
-    pub(crate) fn ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.end.is_some()
     }
 
     /// Tokens generated.
     pub(crate) fn tokens(&self) -> usize {
-        self.output.len()
+        self.request.output.len()
     }
 
-    /// How its drafts fared.
+    /// Its speculation statistics.
     pub(crate) fn stats(&self) -> &SpecStats {
-        self.sequence.stats()
+        self.request.sequence.stats()
     }
 
-    /// Leaves the sequence to those that begin like it, or frees it, and tells the consumer what it has come to.
+    /// Ends a request that [has ended](RunningRequest::has_ended): sends its last event, and gives its
+    /// sequence to the prefix cache.
     pub(crate) fn finish(mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let event = match self.end.take() {
             Some(Ok(reason)) => {
                 let summary = self.summary(reason);
                 if let Some(seq) = self.seq.take() {
-                    self.leave(seq, backend, prefixes);
+                    self.keep_prefix(seq, backend, prefixes);
                 }
                 Event::Done(Box::new(summary))
             }
             Some(Err(error)) => Event::Failed(error),
             None => Event::Failed(EngineError::Stopped),
         };
-        self.end(backend, event);
+        self.close(backend, event);
     }
 
-    /// Ends what [is over](Live::is_over) and frees the sequence; the consumer gets what was generated.
-    pub(crate) fn give_up(mut self, backend: &mut dyn Backend) {
-        let event = if self.cancelled() {
+    /// Ends a request that [must end](RunningRequest::must_end). The consumer keeps what was generated.
+    pub(crate) fn end_early(mut self, backend: &mut dyn Backend) {
+        let event = if self.request.is_cancelled() {
             Event::Done(Box::new(self.summary(FinishReason::Cancelled)))
         } else {
             Event::Failed(EngineError::Deadline { tokens: self.tokens() })
         };
-        self.end(backend, event);
+        self.close(backend, event);
     }
 
-    /// Frees the sequence and sends its last event.
-    pub(crate) fn end(mut self, backend: &mut dyn Backend, event: Event) {
-        self.output.send(event);
+    /// Sends the last event and frees the sequence.
+    pub(crate) fn close(mut self, backend: &mut dyn Backend, event: Event) {
+        self.request.output.send(event);
         if let Some(seq) = self.seq {
             backend.free(seq);
         }
     }
 
     fn progress(&self) -> Progress {
-        let stats = self.sequence.stats();
+        let stats = self.request.sequence.stats();
         let seconds = |from: Instant, to: Instant| to.duration_since(from).as_secs_f64();
         Progress {
-            prompt_tokens: self.sequence.prompt_len(),
+            prompt_tokens: self.request.sequence.prompt_len(),
             cached_tokens: self.cached,
             prompt_s: seconds(self.admitted, self.first_token.unwrap_or_else(Instant::now)),
             predicted_s: self.first_token.zip(self.last_token).map_or(0.0, |(first, last)| seconds(first, last)),
-            tokens: self.output.len(),
+            tokens: self.request.output.len(),
             rounds: stats.rounds,
             drafted: stats.drafted,
             accepted: stats.accepted,
@@ -368,18 +354,18 @@ impl Live {
 
     fn summary(&mut self, finish_reason: FinishReason) -> Summary {
         let progress = self.progress();
-        let (token_ids, text) = self.output.take_all();
+        let (token_ids, text) = self.request.output.take_all();
         Summary {
             finish_reason,
             prompt_tokens: progress.prompt_tokens,
             cached_tokens: progress.cached_tokens,
             completion_tokens: token_ids.len(),
-            queued_s: self.admitted.duration_since(self.submitted).as_secs_f64(),
+            queued_s: self.admitted.duration_since(self.request.submitted).as_secs_f64(),
             prompt_s: progress.prompt_s,
             predicted_s: progress.predicted_s,
             gaps: std::mem::take(&mut self.gaps),
-            stats: self.sequence.stats().clone(),
-            trace: self.sequence.trace().copied().collect(),
+            stats: self.request.sequence.stats().clone(),
+            trace: self.request.sequence.trace().copied().collect(),
             token_ids,
             text,
         }

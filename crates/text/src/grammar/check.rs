@@ -1,18 +1,28 @@
-//! What is refused of a grammar before it is compiled: what would never come to an end, and what would not hold.
+//! Sources that are refused before they are compiled: too large, not supported, or not enforceable.
 
 use serde_json::Value;
 
+use crate::error::TextError;
+use crate::grammar::intersections;
 use crate::grammar::source::GrammarSource;
 
 /// Longest source of a grammar, in bytes.
 pub const LONGEST_GRAMMAR: usize = 64 << 10;
-/// Deepest nesting of brackets in a source: what reads it calls itself for each.
+/// Deepest nesting of brackets in a source. The parsers of llguidance call themselves for each level.
 const DEEPEST: usize = 100;
-/// Largest product of all `multipleOf` of a schema, and most expressions that hold for one text at a time.
-const LARGEST_MODULUS: f64 = 10_000.0;
-const MOST_AT_A_TIME: usize = 3;
-/// Why a grammar is not to be compiled; `None`: it may be.
-pub(crate) fn refusal(source: &GrammarSource) -> Option<String> {
+
+impl GrammarSource {
+    /// Refuses sources that are too large, not supported or not enforceable, without compiling them.
+    ///
+    /// # Errors
+    /// [`TextError::Grammar`].
+    pub fn check(&self) -> Result<(), TextError> {
+        refusal(self).map_or(Ok(()), |why| Err(TextError::Grammar { why }))
+    }
+}
+
+/// Why a grammar must not be compiled; `None`: it may be.
+fn refusal(source: &GrammarSource) -> Option<String> {
     let (size, depth) = match source {
         GrammarSource::JsonSchema(schema) => (schema.to_string().len(), value_depth(schema)),
         GrammarSource::JsonObject => (0, 0),
@@ -25,14 +35,19 @@ pub(crate) fn refusal(source: &GrammarSource) -> Option<String> {
         return Some(format!("it nests {depth} deep, and at most {DEEPEST} is taken"));
     }
     match source {
-        GrammarSource::JsonSchema(schema) => unheld(schema).or_else(|| endless(schema)),
-        GrammarSource::Lark(source) => unusable(source),
+        GrammarSource::JsonSchema(schema) => schema_refusal(schema),
+        GrammarSource::Lark(source) => lark_refusal(source),
         GrammarSource::JsonObject | GrammarSource::Regex(_) => None,
     }
 }
 
-/// A keyword that asserts what cannot be held: older drafts' own, which the compiler takes for remarks, and a number of unnamed properties.
-fn unheld(schema: &Value) -> Option<String> {
+fn schema_refusal(schema: &Value) -> Option<String> {
+    unenforceable_keyword(schema).or_else(|| intersections::refusal(schema))
+}
+
+/// A keyword that the compiler would ignore or could not enforce: keywords of old drafts, and a least
+/// number of unnamed properties.
+fn unenforceable_keyword(schema: &Value) -> Option<String> {
     let Value::Object(map) = schema else { return None };
     let by_name = ["extends", "disallow", "divisibleBy"].into_iter().find(|key| map.contains_key(*key));
     if let Some(key) = by_name {
@@ -43,78 +58,27 @@ fn unheld(schema: &Value) -> Option<String> {
             "required: expected an array of names; true and false are of an old draft of JSON Schema".to_owned(),
         );
     }
-    // A key that stands twice counts twice while the text is made, and once when it is read.
+    // The grammar counts a repeated key twice, the reader of the JSON once.
     let required = map.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
     if map.get("minProperties").and_then(Value::as_u64).is_some_and(|least| least > required) {
-        return Some("minProperties: more than are required by name cannot be held".to_owned());
+        return Some("minProperties: more than are required by name cannot be enforced".to_owned());
     }
     map.iter().find_map(|(key, value)| match (key.as_str(), value) {
         (
             "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" | "dependencies",
             Value::Object(named),
-        ) => named.values().find_map(unheld),
+        ) => named.values().find_map(unenforceable_keyword),
         ("enum" | "const" | "default" | "examples" | "example", _) => None,
-        (_, Value::Array(schemas)) => schemas.iter().find_map(unheld),
-        (_, schema) => unheld(schema),
+        (_, Value::Array(schemas)) => schemas.iter().find_map(unenforceable_keyword),
+        (_, schema) => unenforceable_keyword(schema),
     })
 }
 
-/// Why a schema would take the compiler for ever: to see whether expressions that all hold at a time leave any text it walks through the product of their
-/// automata, and nothing can stop it.
-fn endless(schema: &Value) -> Option<String> {
-    let mut moduli = 1.0f64;
-    multiply_moduli(schema, &mut moduli);
-    if moduli > LARGEST_MODULUS {
-        return Some(format!("multipleOf: the product of all is above {LARGEST_MODULUS}, which would take too long"));
-    }
-    crowded(schema)
-}
-
-fn multiply_moduli(schema: &Value, product: &mut f64) {
-    match schema {
-        Value::Object(map) => {
-            if let Some(modulus) = map.get("multipleOf").and_then(Value::as_f64) {
-                // Of 0.01 the digits count.
-                *product *= if modulus < 1.0 { 1.0 / modulus } else { modulus };
-            }
-            map.values().for_each(|value| multiply_moduli(value, product));
-        }
-        Value::Array(items) => items.iter().for_each(|item| multiply_moduli(item, product)),
-        _ => {}
-    }
-}
-
-/// An `allOf` of more expressions than can be held at a time.
-fn crowded(schema: &Value) -> Option<String> {
-    match schema {
-        Value::Object(map) => {
-            let all = map.get("allOf").map_or(0, expressions);
-            if all > MOST_AT_A_TIME {
-                return Some(format!(
-                    "allOf: {all} patterns and formats at a time, and at most {MOST_AT_A_TIME} are taken"
-                ));
-            }
-            map.values().find_map(crowded)
-        }
-        Value::Array(items) => items.iter().find_map(crowded),
-        _ => None,
-    }
-}
-
-fn expressions(schema: &Value) -> usize {
-    match schema {
-        Value::Object(map) => {
-            let own = ["pattern", "format", "multipleOf"].iter().filter(|key| map.contains_key(**key)).count();
-            own + map.values().map(expressions).sum::<usize>()
-        }
-        Value::Array(items) => items.iter().map(expressions).sum(),
-        _ => 0,
-    }
-}
-
-/// What of a Lark grammar cannot be used, though the compiler takes it: what cannot be taken back with a refused draft, what it would leave aside, and what it may
-/// never come to an end with.
-fn unusable(source: &str) -> Option<String> {
+/// Attributes and operators of a Lark grammar that the compiler takes and that cannot be used here.
+///
+/// Rejected drafts must be rolled back, which the attributes do not allow. The operators intersect
+/// expressions without a bound on the work.
+fn lark_refusal(source: &str) -> Option<String> {
     let mut rest = source;
     let mut code = String::new(); // without strings and expressions
     while let Some(c) = rest.chars().next() {
@@ -131,7 +95,7 @@ fn unusable(source: &str) -> Option<String> {
             '%' if rest.starts_with("%json") => {
                 let mut values = serde_json::Deserializer::from_str(&rest[5..]).into_iter::<Value>();
                 if let Some(Ok(schema)) = values.next() {
-                    if let Some(why) = unheld(&schema).or_else(|| endless(&schema)) {
+                    if let Some(why) = schema_refusal(&schema) {
                         return Some(why);
                     }
                     rest = &rest[5 + values.byte_offset()..];
@@ -167,7 +131,7 @@ fn value_depth(value: &Value) -> usize {
     }
 }
 
-/// How deep brackets nest, those in strings and classes counted too.
+/// How deep brackets nest. Brackets in strings and character classes count too.
 fn bracket_depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     for c in text.chars() {

@@ -3,5 +3,6 @@
 
 pub(crate) mod check;
 pub(crate) mod compile;
+mod intersections;
 pub(crate) mod source;
 pub(crate) mod state;

@@ -17,6 +17,17 @@ pub enum GrammarSource {
 }
 
 impl GrammarSource {
+    /// Whether expressions may hold at the same time, so that the work is bounded by fuel alone.
+    pub fn intersects(&self) -> bool {
+        let keywords = ["\"pattern", "\"format\"", "\"multipleOf\""];
+        let holds = |text: &str| keywords.iter().any(|keyword| text.contains(keyword));
+        match self {
+            GrammarSource::JsonSchema(schema) => holds(&schema.to_string()),
+            GrammarSource::Lark(text) => holds(text),
+            GrammarSource::JsonObject | GrammarSource::Regex(_) => false,
+        }
+    }
+
     /// As llguidance reads it.
     pub(crate) fn for_compiler(&self) -> TopLevelGrammar {
         let schema = |schema: Value| GrammarWithLexer::from_json_schema(one_line(schema));

@@ -9,17 +9,25 @@ use crate::error::TextError;
 
 /// A compiled grammar.
 #[derive(Clone)]
-pub struct Grammar(GrammarState);
+pub struct Grammar {
+    start: GrammarState,
+    bytes: usize,
+}
 
 impl Grammar {
-    pub(crate) fn new(state: GrammarState) -> Self {
-        Grammar(state)
+    pub(crate) fn new(start: GrammarState, bytes: usize) -> Self {
+        Grammar { start, bytes }
+    }
+
+    /// Estimate of the memory that it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The state before the first token.
     pub fn begin(&self) -> GrammarState {
-        // What the automaton learns about itself while it runs is the request's own, and goes with it.
-        GrammarState { matcher: self.0.matcher.deep_clone(), ..self.0.clone() }
+        // The automaton adds states while it runs. They belong to the request, and go with it.
+        GrammarState { matcher: self.start.matcher.deep_clone(), ..self.start.clone() }
     }
 }
 

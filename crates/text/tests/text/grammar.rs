@@ -228,6 +228,9 @@ fn what_cannot_be_used_is_refused_in_a_line() {
         let error = setup.compiler.compile(&source).expect_err(&format!("{source:?}")).to_string();
         assert!(error.starts_with("grammar: ") && !error.contains('\n') && error.len() < 400, "{error}");
     }
+    let large = json!({ "type": "integer", "multipleOf": 1_000_003 });
+    let error = setup.compiler.compile(&GrammarSource::JsonSchema(large)).expect_err("a large automaton").to_string();
+    assert_eq!(error, "grammar: it takes too much work to compile");
     let refused = GrammarCompiler::new(setup.tokenizer.clone(), usize::MAX, &[]);
     assert!(refused.is_err_and(|error| error.to_string().contains("ends a text")));
     assert!(GrammarCompiler::new(setup.tokenizer, 10, &[300]).is_err(), "an end beyond the model's rows is none");
@@ -307,4 +310,21 @@ fn what_stands_in_a_string_is_no_operator() {
     let grammar = setup.compiler.compile(&GrammarSource::Lark(source.to_owned())).unwrap();
     let (_, text) = walk(&setup, &grammar, 1, 400).expect("it ends");
     assert_eq!(text, "a & b~~ [stop=1] \"x & [stop=2]\"");
+}
+
+/// Fields whose expressions never hold for the same value are compiled, however many there are.
+#[test]
+fn expressions_of_different_fields_do_not_count_together() {
+    let [setup, _] = setups();
+    let multiples: serde_json::Map<String, Value> =
+        (0..6).map(|i| (format!("n{i}"), json!({ "type": "integer", "multipleOf": 500 + i }))).collect();
+    let schema = json!({ "type": "object", "properties": multiples, "allOf": [{ "properties": { "n0": { "maximum": 9000 } } }] });
+    assert!(setup.compiler.compile(&GrammarSource::JsonSchema(schema)).is_ok());
+}
+
+#[test]
+fn a_compilation_that_is_stopped_ends_with_an_error() {
+    let [setup, _] = setups();
+    let stopped = setup.compiler.compile_while(&GrammarSource::JsonObject, || false);
+    assert!(stopped.expect_err("stopped at once").to_string().contains("stopped"));
 }
