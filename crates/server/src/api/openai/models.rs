@@ -1,0 +1,31 @@
+//! `/v1/models`: the served model.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+fn model(app: &App) -> Value {
+    json!({
+        "id": app.model().id,
+        "object": "model",
+        "created": app.started(),
+        "owned_by": "selfspec",
+        "context_length": app.engine().context(),
+    })
+}
+
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(json!({ "object": "list", "data": [model(&app)] }))
+}
+
+pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    if id == app.model().id {
+        return Ok(Json(model(&app)));
+    }
+    Err(ApiError::unknown_model(&id, &app.model().id))
+}
