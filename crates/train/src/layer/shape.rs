@@ -75,10 +75,10 @@ impl Shape {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            // `biases` lists the existing ones, whether the form needs them or not.
-            qkv_bias: false,
             qk_norm: self.qk_norm,
             sandwich_norms: self.sandwich,
+            // `biases` lists the existing biases, so the form names none.
+            ..LayerForm::default()
         };
         ExitHeadForm { layer, features: self.features }
     }
