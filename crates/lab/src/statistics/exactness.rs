@@ -1,14 +1,15 @@
 //! A statistical proof that sampling with speculation draws from the target's distribution.
 //!
-//! It runs the sampler and the accept path that sequences run, many times over rows of logits that the caller gives, and compares
-//! the counts of what came out with probabilities that a second, plain implementation of the transforms computes exactly. That a test
-//! can fail is shown with [`DraftingRule`]s that are wrong on purpose.
+//! It runs the sampler and the accept path that sequences run, many times over rows of logits that
+//! the caller gives, and compares the counts of what came out with probabilities that a second,
+//! plain implementation of the transforms computes exactly. That a test can fail is shown with
+//! [`DraftingRule`]s that are wrong on purpose.
 
 use std::collections::HashMap;
 
 use selfspec_model::TokenId;
 use selfspec_speculate::{
-    Draft, LogitsError, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler,
+    DraftToken, LogitsError, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler,
     TokenChoiceError, accept_drafts,
 };
 
@@ -32,7 +33,8 @@ pub enum DraftingRule {
     ArgmaxJudgedAsSampled,
 }
 
-/// What is tried: logits by the tokens before, and the parameters of speculation.
+/// A trial: logits by the tokens before, and the parameters of speculation. Shape of a row:
+/// (tokens).
 pub struct SamplingTrial<'a> {
     /// The target's logits after these tokens.
     pub target: &'a dyn Fn(&[TokenId]) -> &'a [f32],
@@ -56,7 +58,7 @@ pub struct SamplingTrial<'a> {
     pub drafting: DraftingRule,
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialResult {
     /// The test of the outcomes' counts.
@@ -65,7 +67,7 @@ pub struct TrialResult {
     pub drafted: u64,
     /// Drafts accepted.
     pub accepted: u64,
-    /// Drafts refused.
+    /// Drafts rejected.
     pub rejected: u64,
     /// Index a: rounds with a accepted drafts.
     pub accepted_lengths: [u64; MAX_DRAFT + 1],
@@ -161,7 +163,7 @@ struct TrialRun<'t, 'a> {
     sampler: SequenceSampler,
     other: Sampler, // of a rule that samples drafts in another way
     tokens: Vec<TokenId>,
-    drafts: Vec<Draft>,
+    drafts: Vec<DraftToken>,
     prefix: Vec<TokenId>,
 }
 
@@ -230,12 +232,12 @@ impl<'t, 'a> TrialRun<'t, 'a> {
                 DraftingRule::JudgedAtTemperature(_) => {
                     let draft = usual();
                     let q = self.other.draft(row, self.sampler.history(), at, 0.0).and_then(|d| d.q);
-                    draft.map(|d| Draft { q, ..d })
+                    draft.map(|d| DraftToken { q, ..d })
                 }
                 DraftingRule::ArgmaxJudgedAsSampled => {
                     let q = usual().and_then(|d| d.q);
                     let draft = self.other.draft(row, self.sampler.history(), at, 0.0);
-                    draft.map(|d| Draft { q, ..d })
+                    draft.map(|d| DraftToken { q, ..d })
                 }
             };
             let Some(draft) = draft else { return };
@@ -246,7 +248,8 @@ impl<'t, 'a> TrialRun<'t, 'a> {
     }
 }
 
-/// The distribution of the next token by the definition of the transforms: in f64, with a full sort, sharing no code with the sampler.
+/// The distribution of the next token by the definition of the transforms: in f64, with a full
+/// sort, sharing no code with the sampler.
 pub fn exact_distribution(params: &SamplingParams, logits: &[f32], output: &[TokenId]) -> Vec<f64> {
     let mut row: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     for (token, bias) in &params.logit_bias {

@@ -19,7 +19,7 @@ use selfspec_model::TokenId;
 
 use crate::error::LogitsError;
 use crate::sample::constraint::TokenMask;
-use crate::sample::distribution::Distribution;
+use crate::sample::distribution::TokenDistribution;
 use crate::sample::history::PenaltyHistory;
 use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
 use crate::sample::params::SamplingParams;
@@ -28,20 +28,20 @@ use crate::sample::truncation::TokenTruncation;
 
 /// A proposed token.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct DraftToken {
     /// The token.
     pub token: TokenId,
     /// The distribution that it was really drawn from. `None` is the point mass on the token: the
     /// draft was copied, or the rule is greedy or coupled, where only the token counts.
-    pub q: Option<Distribution>,
+    pub q: Option<TokenDistribution>,
     /// Confidence: the probability of the row's most probable token; 0 where it was not requested.
     pub confidence: f32,
 }
 
-impl Draft {
+impl DraftToken {
     /// A draft that was not drawn: q is the point mass on it.
     pub fn point(token: TokenId) -> Self {
-        Draft { token, q: None, confidence: 0.0 }
+        DraftToken { token, q: None, confidence: 0.0 }
     }
 }
 
@@ -92,9 +92,9 @@ pub struct Sampler {
     scale: f32, // 1 / temperature
     truncation: TokenTruncation,
     edited: Vec<f32>, // a row after bias and penalties
-    p: Distribution,
+    p: TokenDistribution,
     residual: Vec<f64>,
-    spare: Vec<Distribution>, // of earlier drafts, to reuse their memory
+    spare: Vec<TokenDistribution>, // of earlier drafts, to reuse their memory
 }
 
 impl Sampler {
@@ -111,7 +111,7 @@ impl Sampler {
             truncation: TokenTruncation::new(params),
             params: params.clone(),
             edited: Vec::new(),
-            p: Distribution::default(),
+            p: TokenDistribution::default(),
             residual: Vec::new(),
             spare: Vec::new(),
         }
@@ -126,7 +126,7 @@ impl Sampler {
         history: &PenaltyHistory,
         at: RoundPosition,
         min_confidence: f32,
-    ) -> Option<Draft> {
+    ) -> Option<DraftToken> {
         let tokens = row.tokens;
         let token = |i| row.token(i);
         let row = edit_logits(&self.params, row, history, &mut self.edited);
@@ -139,18 +139,18 @@ impl Sampler {
             }
         }
         let draft = match self.rule {
-            SamplingRule::Greedy => Draft::point(token(peak.token)),
+            SamplingRule::Greedy => DraftToken::point(token(peak.token)),
             SamplingRule::Coupled { seed } => {
-                Draft::point(coupled_token(&mut self.truncation, row, tokens, peak, self.scale, seed, at))
+                DraftToken::point(coupled_token(&mut self.truncation, row, tokens, peak, self.scale, seed, at))
             }
             SamplingRule::Rejection { entropy } => {
                 let mut q = self.spare.pop().unwrap_or_default();
                 fill_distribution(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
                 let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
-                Draft { q: Some(q), ..Draft::point(token) }
+                DraftToken { q: Some(q), ..DraftToken::point(token) }
             }
         };
-        Some(Draft { confidence, ..draft })
+        Some(DraftToken { confidence, ..draft })
     }
 
     /// Whether the most probable token is always taken.
@@ -168,7 +168,7 @@ impl Sampler {
         row: LogitsRow<'_>,
         history: &PenaltyHistory,
         at: RoundPosition,
-        draft: Option<&Draft>,
+        draft: Option<&DraftToken>,
     ) -> Result<VerifiedToken, LogitsError> {
         let row = edit_logits(&self.params, row, history, &mut self.edited);
         let peak = PeakLogit::of(row)?;
@@ -208,7 +208,7 @@ impl Sampler {
     }
 
     /// Reuses the memory of drafts that were verified or dropped.
-    pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
+    pub(crate) fn recycle(&mut self, drafts: &mut Vec<DraftToken>) {
         self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
     }
 }
@@ -268,7 +268,7 @@ fn fill_distribution(
     tokens: Option<&[TokenId]>,
     peak: PeakLogit,
     scale: f32,
-    out: &mut Distribution,
+    out: &mut TokenDistribution,
 ) {
     if truncation.is_off(row.len()) {
         out.fill_all(row, tokens, peak.logit, scale);

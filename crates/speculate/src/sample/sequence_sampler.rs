@@ -12,7 +12,7 @@ use crate::sample::constraint::{RoundConstraint, TokenConstraint};
 use crate::sample::history::PenaltyHistory;
 use crate::sample::noise::RoundPosition;
 use crate::sample::params::SamplingParams;
-use crate::sample::sampler::{Draft, LogitsRow, Sampler, VerifiedToken};
+use crate::sample::sampler::{DraftToken, LogitsRow, Sampler, VerifiedToken};
 
 /// Why no token can be chosen from a row of logits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl SequenceSampler {
         vocab: Option<&[TokenId]>,
         at: RoundPosition,
         min_confidence: f32,
-    ) -> Result<Option<Draft>, TokenChoiceError> {
+    ) -> Result<Option<DraftToken>, TokenChoiceError> {
         let mask = self.constraint.as_mut().map(RoundConstraint::mask).transpose();
         let mask = mask.map_err(TokenChoiceError::Constraint)?;
         let row = LogitsRow { logits, tokens: vocab, mask };
@@ -116,7 +116,7 @@ impl SequenceSampler {
         &mut self,
         logits: &[f32],
         at: RoundPosition,
-        draft: Option<&Draft>,
+        draft: Option<&DraftToken>,
     ) -> Result<VerifiedToken, TokenChoiceError> {
         let mask = self.constraint.as_mut().map(RoundConstraint::mask).transpose();
         let mask = mask.map_err(TokenChoiceError::Constraint)?;
@@ -131,7 +131,7 @@ impl SequenceSampler {
 
     /// Ends a verified round: the tokens committed in it are part of the output. Reuses the memory
     /// of its drafts.
-    pub fn end_round(&mut self, drafts: &mut Vec<Draft>) {
+    pub fn end_round(&mut self, drafts: &mut Vec<DraftToken>) {
         if let Some(constraint) = &mut self.constraint {
             constraint.end_round();
         }
@@ -139,7 +139,7 @@ impl SequenceSampler {
     }
 
     /// Drops a round that will not be verified.
-    pub fn abandon_round(&mut self, drafts: &mut Vec<Draft>) {
+    pub fn abandon_round(&mut self, drafts: &mut Vec<DraftToken>) {
         self.history.drop_drafts();
         if let Some(constraint) = &mut self.constraint {
             constraint.abandon_round();

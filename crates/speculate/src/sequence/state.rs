@@ -14,10 +14,10 @@ use crate::round::token_source::TokenSource;
 use crate::sample::constraint::TokenConstraint;
 use crate::sample::logprob::TokenLogprob;
 use crate::sample::sequence_sampler::SequenceSampler;
-use crate::sequence::limits::{FinishReason, SequenceLimits};
+use crate::sequence::limits::{SequenceEnd, SequenceLimits};
 use crate::sequence::params::SequenceParams;
 use crate::stats::{RoundTrace, SpecStats};
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// A token that became part of the output.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub struct Sequence {
     pub(crate) policy: SpeculationPolicy,
     pub(crate) round: Option<Round>,
     pub(crate) in_step: RowsInStep,
-    pub(crate) finish: Option<FinishReason>,
+    pub(crate) finish: Option<SequenceEnd>,
     pub(crate) failed: bool,
     pub(crate) stats: SpecStats,
     pub(crate) latest_round: Option<RoundTrace>, // until it is taken
@@ -68,7 +68,7 @@ impl Sequence {
     ///
     /// # Errors
     /// The first parameter that is out of its range.
-    pub fn new(seq: SeqId, params: SequenceParams, target: &Target) -> Result<Self, SequenceError> {
+    pub fn new(seq: SeqId, params: SequenceParams, target: &TargetModel) -> Result<Self, SequenceError> {
         params.validate(target)?;
         let SequenceParams { prompt, sampling, speculation, prediction, max_tokens, eos, logprobs, entropy } = params;
         let drafters = drafters(&speculation, target, prediction, prompt.len());
@@ -85,7 +85,7 @@ impl Sequence {
             sampler,
             round: None,
             in_step: RowsInStep::None,
-            finish: (max_tokens == 0).then_some(FinishReason::Length),
+            finish: (max_tokens == 0).then_some(SequenceEnd::Length),
             failed: false,
             stats: SpecStats { path, ..SpecStats::default() },
             latest_round: None,
@@ -164,7 +164,7 @@ impl Sequence {
     }
 
     /// Why the sequence ended; `None` while it goes on.
-    pub fn finish(&self) -> Option<FinishReason> {
+    pub fn finish(&self) -> Option<SequenceEnd> {
         self.finish
     }
 

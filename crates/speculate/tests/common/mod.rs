@@ -3,8 +3,8 @@
 
 use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_speculate::{
-    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceError,
-    SequenceParams, SpecStats, SpeculationParams, Target, TokenLogprob, keep_cheap_drafts,
+    CommittedToken, CostModel, DraftLen, DrafterChoice, SamplingParams, Sequence, SequenceEnd, SequenceError,
+    SequenceParams, SpecStats, SpeculationParams, TargetModel, TokenLogprob, keep_cheap_drafts,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
@@ -13,14 +13,14 @@ use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 pub struct Output {
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<Option<TokenLogprob>>,
-    pub finish: Option<FinishReason>,
+    pub finish: Option<SequenceEnd>,
     pub drafted: Vec<bool>,
     pub stats: SpecStats,
     pub error: Option<SequenceError>,
 }
 
 /// Tokens, log-probabilities, end and error.
-pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SequenceError>);
+pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<SequenceEnd>, &'a Option<SequenceError>);
 
 impl Output {
     /// What must not depend on speculation.
@@ -61,7 +61,7 @@ impl Runner {
 
     pub fn start(&mut self, params: SequenceParams) -> Live {
         let seq = self.target.create();
-        let sequence = Sequence::new(seq, params, &Target::of(&self.target)).expect("valid parameters");
+        let sequence = Sequence::new(seq, params, &TargetModel::of(&self.target)).expect("valid parameters");
         let output = Output {
             tokens: Vec::new(),
             logprobs: Vec::new(),
