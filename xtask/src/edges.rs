@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("train", &["model", "kernels", "weights"]),
     ("engine", &["speculate", "model", "weights", "text", "kernels"]),
     ("selfspec", &["engine", "hub", "speculate", "model", "text", "kernels"]),
-    ("lab", &["selfspec", "engine", "train", "speculate", "model", "text", "kernels"]),
+    ("lab", &["selfspec", "hub", "engine", "train", "speculate", "model", "text", "kernels"]),
     ("server", &["selfspec", "engine", "speculate", "model", "text"]),
     ("cli", &["selfspec", "lab", "engine", "speculate", "text", "hub", "train", "server"]),
     ("testkit", &["model", "weights"]),
