@@ -1,4 +1,5 @@
-//! What the tests of sources share: a cache in a temporary folder, wheels, a pip that serves them, a recorder of events.
+//! What the tests of sources share: a cache in a temporary folder, wheels, a pip that serves them,
+//! a recorder of events.
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part, and takes it in as a module
 
 use std::cell::RefCell;
