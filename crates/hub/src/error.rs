@@ -129,7 +129,7 @@ pub enum HubError {
     NoMember {
         /// The wheel's file name.
         wheel: String,
-        /// The member that was asked for.
+        /// The requested member.
         member: String,
         /// The members that are there.
         have: Vec<String>,
