@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
+
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
-use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
+use selfspec_model::{Backend, BackendError, LogitsError, SeqId, StepOutput};
 use selfspec_speculate::{
-    CostModel, DraftLen, DrafterChoice, FinishReason, LogitsError, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
+    CostModel, DraftLen, DrafterChoice, FinishReason, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
     SequenceParams, SpeculationParams, Target,
 };
 use selfspec_testkit::fake_target::FakeOptions;
@@ -135,7 +137,7 @@ fn broken_logits_end_one_sequence_only() {
                 let requests: Vec<_> =
                     (0..3).map(|_| SequenceParams { speculation: speculation.clone(), ..request(5, 30) }).collect();
                 // The first sequence is the first that the target makes.
-                runner.target.break_logits(SeqId(1), 11 + at, value);
+                runner.faults.break_logits(SeqId(1), 11 + at, value);
                 runner.run(requests, 64)
             };
             let expected = outputs(SpeculationParams::off());
@@ -153,7 +155,7 @@ fn broken_logits_end_one_sequence_only() {
 fn a_failed_sequence_wants_nothing_more() {
     let mut runner = Runner::new(agreeing());
     let mut live = vec![runner.start(request(3, 30))];
-    runner.target.break_logits(live[0].sequence.seq(), 15, f32::NAN);
+    runner.faults.break_logits(live[0].sequence.seq(), 15, f32::NAN);
     while runner.step(&mut live, 64) {}
     assert!(live[0].output.error.is_some());
     let again = live[0].sequence.absorb(&mut runner.target, &StepOutput::default(), 0, &mut Vec::new());
@@ -162,7 +164,7 @@ fn a_failed_sequence_wants_nothing_more() {
 
 #[test]
 fn too_few_rows_of_logits_are_an_error() {
-    let mut target = selfspec_testkit::fake_target::FakeTarget::new(agreeing());
+    let mut target = selfspec_testkit::fake_target::fake_target(agreeing());
     let seq = target.create();
     let mut sequence = Sequence::new(seq, request(3, 30), &fake()).expect("valid");
     let (mut rows, mut out) = (Vec::new(), StepOutput::default());
@@ -186,7 +188,7 @@ fn a_full_cache_costs_drafts_and_no_tokens() {
             }
             let (mut rows, mut out) = (Vec::new(), StepOutput::default());
             live[0].sequence.rows(64, &CostModel::new(), &mut rows);
-            runner.target.fail_next_step();
+            runner.faults.full_in.store(1, Ordering::SeqCst);
             assert!(matches!(runner.target.step(&rows, &mut out), Err(BackendError::KvFull { .. })));
             if preempt {
                 runner.target.free(live[0].sequence.seq());

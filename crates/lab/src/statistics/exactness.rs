@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
-use selfspec_model::TokenId;
+use selfspec_model::{LogitsError, TokenId};
 use selfspec_speculate::{
-    Draft, LogitsError, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler,
-    TokenChoiceError, accept_drafts,
+    Draft, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler, TokenChoiceError,
+    VerifyReadout, accept_drafts,
 };
 
 use super::chi_square::ChiSquareTest;
@@ -195,8 +195,8 @@ impl<'t, 'a> TrialRun<'t, 'a> {
             self.propose();
             let start = self.tokens.len();
             let (tokens, prefix) = (&mut self.tokens, &self.prefix);
-            let rows = |i: usize| (trial.target)(&prefix[..start + i]);
-            let commit = |token, _, _: &[f32]| {
+            let rows = |i: usize| VerifyReadout::Logits((trial.target)(&prefix[..start + i]));
+            let commit = |token, _, _| {
                 tokens.push(token);
                 true
             };

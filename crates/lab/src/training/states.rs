@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use selfspec_engine::{Engine, EngineError};
-use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Readout, Row, StepOutput, TokenId};
+use selfspec_model::{
+    Backend, BackendError, Enter, HiddenState, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
+};
 
 /// Rows of a step.
 const CHUNK: usize = 256;
@@ -32,8 +34,10 @@ impl<'e> States<'e> {
 
 fn read(backend: &mut dyn Backend, taps: &[usize], tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, BackendError> {
     let seq = backend.create();
+    backend.drop_auxiliary(seq)?;
     let (full, mut out) = (LayerPlan::full(backend.n_layers()), StepOutput::default());
-    out.tap(taps);
+    let after = taps.iter().copied().map(HiddenState::AfterLayers).collect::<Vec<_>>();
+    let readouts = StepReadouts { states: &after, ..StepReadouts::default() };
     let mut states = vec![Vec::new(); taps.len()];
     let mut result = Ok(());
     for (c, chunk) in tokens.chunks(CHUNK).enumerate() {
@@ -45,15 +49,15 @@ fn read(backend: &mut dyn Backend, taps: &[usize], tokens: &[TokenId]) -> Result
             plan: full.clone(),
             keep: false,
             readout: Readout::Nothing,
-            exit_kv: false,
         };
         let rows: Vec<Row> = chunk.iter().enumerate().map(row).collect();
-        result = backend.step(&rows, &mut out).and_then(|()| backend.set_len(seq, c * CHUNK + rows.len()));
+        result =
+            backend.step_with(&rows, &readouts, &mut out).and_then(|()| backend.set_len(seq, c * CHUNK + rows.len()));
         if result.is_err() {
             break;
         }
         for (tap, states) in states.iter_mut().enumerate() {
-            (0..rows.len()).for_each(|row| states.extend_from_slice(out.tapped(tap, row)));
+            (0..rows.len()).for_each(|row| states.extend_from_slice(out.state(tap, row)));
         }
     }
     backend.free(seq);

@@ -10,8 +10,8 @@ use super::error::ExitHeadError;
 use super::tensors::{ExitHeadForm, ExitHeadTensor};
 use crate::arch::config::ArchConfig;
 use crate::arch::tensor::{LayerForm, Presence, TensorShape};
-use crate::backend::TokenId;
 use crate::load::sink::{SinkError, StoredMatrix, StoredTensor, TensorSource, WantedTensor, WeightSink, deliver};
+use crate::row::TokenId;
 
 /// The tensor that lists the tokens of the draft vocabulary.
 const DRAFT_VOCAB: &str = "draft_vocab";
