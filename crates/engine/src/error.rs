@@ -13,7 +13,7 @@ use selfspec_weights::WeightsError;
 pub enum EngineError {
     /// The model's files cannot be read.
     #[error(transparent)]
-    Weights(#[from] WeightsError),
+    Weights(Box<WeightsError>),
     /// The files do not hold a model that can be run.
     #[error(transparent)]
     Model(Box<ModelError>),
@@ -140,5 +140,11 @@ pub enum EngineError {
 impl From<ModelError> for EngineError {
     fn from(error: ModelError) -> Self {
         EngineError::Model(Box::new(error))
+    }
+}
+
+impl From<WeightsError> for EngineError {
+    fn from(error: WeightsError) -> Self {
+        EngineError::Weights(Box::new(error))
     }
 }
