@@ -1,4 +1,5 @@
-//! `bench serve` against this program's server on a tiny model, and against servers that behave badly.
+//! `bench serve` against this program's server on a tiny model, and against servers that behave
+//! badly.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
