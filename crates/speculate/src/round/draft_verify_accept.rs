@@ -108,9 +108,9 @@ pub enum VerifyReadout<'a> {
     Choice(&'a Result<TokenChoice, NoChoice>),
 }
 
-/// Accept: verifies `drafts` left to right by what the full model's rows left, and calls `commit` with each
-/// token, its source and its log-probability. `commit` says whether the sequence goes on. After full
-/// acceptance `bonus` draws one more token.
+/// Accept: verifies `drafts` left to right by what the full model's rows left, and calls `commit`
+/// with each token, its source and its log-probability. `commit` says whether the sequence goes on.
+/// After full acceptance `bonus` draws one more token.
 ///
 /// `start` is the position of the first draft. `rows(i)` is the readout for position `start + i`.
 ///

@@ -86,7 +86,8 @@ enum SamplingRule {
     Rejection { entropy: u64 },
 }
 
-/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its arguments.
+/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its
+/// arguments.
 #[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
@@ -135,9 +136,10 @@ impl Sampler {
         })
     }
 
-    /// Proposes a token from a draft's logits. `None` where its confidence is below `min_confidence` (the
-    /// probability of its most probable token, at temperature 1 if greedy), or where the logits cannot be
-    /// sampled from: a bad draft is no error. A `min_confidence` of 0 asks for no confidence.
+    /// Proposes a token from a draft's logits. `None` where its confidence is below
+    /// `min_confidence` (the probability of its most probable token, at temperature 1 if greedy),
+    /// or where the logits cannot be sampled from: a bad draft is no error. A `min_confidence` of 0
+    /// asks for no confidence.
     pub fn draft(
         &self,
         row: LogitsRow<'_>,
@@ -149,7 +151,8 @@ impl Sampler {
         (draft.confidence >= min_confidence).then_some(draft)
     }
 
-    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on request.
+    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on
+    /// request.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.

@@ -2,12 +2,13 @@
 //! the penalties and the constraint of a grammar.
 //!
 //! Row i of a verification must see drafts 1 to i, as plain decoding would have committed them. The
-//! penalties look at as many drafts as come before a row. A constraint takes drafts when they are made;
-//! all are taken back before the verification, and added again one by one as they are committed.
+//! penalties look at as many drafts as come before a row. A constraint takes drafts when they are
+//! made; all are taken back before the verification, and added again one by one as they are
+//! committed.
 //!
 //! Tokens are chosen in two places by the same functions: where the logits are, on any thread
-//! ([`RowSampler`]), or here, where a constraint makes
-//! the mask of each row only when it is reached.
+//! ([`RowSampler`]), or here, where a constraint makes the mask of each row only when it is
+//! reached.
 
 use std::panic::resume_unwind;
 
@@ -51,7 +52,8 @@ impl SequenceSampler {
         SequenceSampler { sampler: Sampler::new(params, entropy), history, constraint: None, logprobs: None }
     }
 
-    /// Computes log-probabilities of committed tokens, with this number of alternatives; `None`: none.
+    /// Computes log-probabilities of committed tokens, with this number of alternatives; `None`:
+    /// none.
     pub fn with_logprobs(self, logprobs: Option<usize>) -> Self {
         SequenceSampler { logprobs, ..self }
     }

@@ -1,11 +1,11 @@
 //! Choosing the tokens of a sequence's rows where their logits are, on any thread.
 //!
-//! The drafts of a verification are known before the step, and so is the history of each of its rows: row i
-//! sees drafts 1 to i. So all rows of all sequences can be chosen at once. A row after the first rejected
-//! draft is chosen in vain, by a thread that had nothing else to do.
+//! The drafts of a verification are known before the step, and so is the history of each of its
+//! rows: row i sees drafts 1 to i. So all rows of all sequences can be chosen at once. A row after
+//! the first rejected draft is chosen in vain, by a thread that had nothing else to do.
 //!
-//! Sequences under a constraint take logits instead: the mask of a row exists only when the tokens before
-//! it are committed.
+//! Sequences under a constraint take logits instead: the mask of a row exists only when the tokens
+//! before it are committed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -36,8 +36,8 @@ pub struct RowChooser<'a> {
 }
 
 impl Sequence {
-    /// Chooses the tokens of the rows last asked for. `None` if the sequence takes their logits, or has no
-    /// rows in the step.
+    /// Chooses the tokens of the rows last asked for. `None` if the sequence takes their logits, or
+    /// has no rows in the step.
     pub fn row_chooser(&self) -> Option<RowChooser<'_>> {
         let sampler = self.sampler.row_sampler()?;
         let committed = self.tokens.len();

@@ -104,7 +104,8 @@ impl Sequence {
         self
     }
 
-    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may draft.
+    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may
+    /// draft.
     pub fn wants_auxiliary(&self) -> bool {
         self.auxiliary
     }
