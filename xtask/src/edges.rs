@@ -3,8 +3,8 @@
 use crate::finding::Finding;
 use crate::tree::Crate;
 
-/// The direct dependencies within the workspace that a crate may have. A crate that is not listed is a finding: a new crate is added here and to
-/// ARCHITECTURE.md in the same commit.
+/// The direct dependencies within the workspace that a crate may have. A crate that is not listed
+/// is a finding: a new crate is added here and to ARCHITECTURE.md in the same commit.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     ("weights", &[]),

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use selfspec_model::{ChooseToken, LogitsError, Readout, Row, SeqId, TokenChoice, TokenId};
 
 use crate::sample::noise::RoundPosition;
-use crate::sample::sampler::{Draft, LogitsRow};
+use crate::sample::sampler::{DraftToken, LogitsRow};
 use crate::sample::sequence_sampler::RowSampler;
 use crate::sequence::state::{RowsInStep, Sequence};
 
@@ -20,7 +20,7 @@ use crate::sequence::state::{RowsInStep, Sequence};
 #[derive(Debug, Clone, Copy)]
 enum RowPurpose<'a> {
     /// Row i verifies draft i, or chooses the token after all drafts.
-    Verify(&'a [Draft]),
+    Verify(&'a [DraftToken]),
     /// Row i proposes the draft at its place. `vocab`: the tokens of its logits; `None`: all.
     Draft { vocab: Option<&'a [TokenId]>, with_confidence: bool },
 }
@@ -32,7 +32,7 @@ pub struct RowChooser<'a> {
     sampler: RowSampler<'a>,
     purpose: RowPurpose<'a>,
     start: RoundPosition, // of the first row's token
-    proposed: &'a Mutex<Vec<Draft>>,
+    proposed: &'a Mutex<Vec<DraftToken>>,
 }
 
 impl Sequence {
