@@ -1,4 +1,4 @@
-//! What a client is told when its request cannot be served: OpenAI's error object.
+//! Errors that clients get: an HTTP status and OpenAI's error object.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,9 +7,9 @@ use selfspec_engine::EngineError;
 use selfspec_speculate::SequenceError;
 use serde_json::json;
 
-/// An error with its HTTP status.
+/// An error of a request, with its HTTP status.
 #[derive(Debug, Clone)]
-pub(crate) struct ApiError {
+pub struct ApiError {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
@@ -23,14 +23,14 @@ impl ApiError {
         ApiError { status, kind, code: None, param: None, message: message.into(), retry_after: None }
     }
 
-    /// A field of the request is wrong, or cannot be served.
+    /// A field of the request is wrong or not supported.
     pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         let (param, message) = (param.into(), message.into());
         let text = format!("{param}: {message}");
         ApiError { param: Some(param), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", text) }
     }
 
-    /// The body is no JSON object, or another mistake that belongs to no field.
+    /// The request is wrong, but no single field is.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
@@ -39,18 +39,23 @@ impl ApiError {
         ApiError { code: Some(code), ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message) }
     }
 
-    pub(crate) fn method_not_allowed() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "this path takes another method")
+    /// The request names another model than the served one.
+    pub(crate) fn unknown_model(name: &str, served: &str) -> Self {
+        Self::not_found("model_not_found", format!("no model {name:?}; this server has {served:?}"))
     }
 
-    /// A page of another origin asks, which is not let in.
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "method not allowed on this path")
+    }
+
+    /// A page of an origin that is not allowed sent the request.
     pub(crate) fn forbidden(origin: &str) -> Self {
-        let message = format!("pages of {origin:?} are not let in: --cors-origin lets them");
+        let message = format!("pages of {origin:?} may not use this server; --cors-origin allows them");
         ApiError { code: Some("origin"), ..Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message) }
     }
 
     pub(crate) fn unauthorized() -> Self {
-        let message = "no valid API key was given: send `Authorization: Bearer KEY`, or `X-Api-Key: KEY`";
+        let message = "no valid API key: send `Authorization: Bearer KEY`, or `X-Api-Key: KEY`";
         ApiError {
             code: Some("invalid_api_key"),
             ..Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message)
@@ -58,15 +63,15 @@ impl ApiError {
     }
 
     pub(crate) fn too_slow() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", "the body did not come in time")
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", "the body did not arrive in time")
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        let message = format!("the body is larger than {limit} bytes, which is all that this server takes");
+        let message = format!("the body is larger than this server's limit of {limit} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
-    /// The queue is full.
+    /// The server has reached a limit of its load.
     pub(crate) fn overloaded(message: impl Into<String>) -> Self {
         ApiError {
             code: Some("overloaded"),
@@ -79,12 +84,12 @@ impl ApiError {
         ApiError { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message) }
     }
 
-    /// The request's time was over before it had begun.
+    /// The request reached its time limit in the queue.
     fn not_begun(message: impl Into<String>) -> Self {
         ApiError { code: Some("timeout"), ..Self::unavailable(message) }
     }
 
-    /// The request's time was over before it had ended. What it had said by then is no answer, and would look like one with a reason to end of its own.
+    /// The request reached its time limit while it ran. Its partial text is not sent: no finish reason would describe it.
     fn not_ended(message: impl Into<String>) -> Self {
         ApiError { code: Some("timeout"), ..Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", message) }
     }
@@ -93,12 +98,13 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The object that stands for it in a body or in a stream.
-    pub(crate) fn json(&self) -> serde_json::Value {
+    /// OpenAI's error object.
+    pub fn json(&self) -> serde_json::Value {
         json!({
             "error": { "message": self.message, "type": self.kind, "param": self.param, "code": self.code }
         })
@@ -106,7 +112,7 @@ impl ApiError {
 }
 
 impl ApiError {
-    /// The engine refused a request whose prompt stands in the field `prompt`.
+    /// The engine refused a request. `prompt`: the body's field that holds the prompt.
     pub(crate) fn of_prompt(error: EngineError, prompt: &str) -> Self {
         match error {
             EngineError::PromptTooLong { .. } | EngineError::NeverFits { .. } => {
@@ -127,7 +133,7 @@ impl From<&EngineError> for ApiError {
     fn from(error: &EngineError) -> Self {
         let message = error.to_string();
         match error {
-            // Only what holds the text can do this: a schema, an expression, a grammar.
+            // Only a grammar constrains tokens.
             EngineError::Spec(SequenceError::Constraint { .. }) => ApiError::field("response_format", message),
             EngineError::InvalidRequest { field, why } => ApiError::field(*field, why),
             EngineError::NoTokenizer

@@ -1,4 +1,4 @@
-//! Names made of a hash.
+//! Short names from hashes.
 
 use sha2::{Digest, Sha256};
 
@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_like_the_hash() {
+    fn it_is_a_prefix_of_the_hash() {
         // FIPS 180-2, appendix B.1.
         assert_eq!(short_hash("abc", 4), "ba7816bf");
     }

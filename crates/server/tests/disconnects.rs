@@ -10,13 +10,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::{Running, chunks, planted};
 
-/// A request whose stream is larger than what the system would hold for a client.
+/// A request whose stream is larger than the system's buffers.
 fn large() -> Value {
     let n = 16;
     json!({ "prompt": [1, 2, 3], "max_tokens": 1000, "n": n, "logprobs": 20, "stream": true, "temperature": 0 })
 }
 
-/// A connection on which the large request has been sent, and that holds little.
+/// A connection with a small buffer, on which the large request has been sent.
 fn unread(running: &Running) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(8 << 10).expect("a size");
@@ -29,7 +29,7 @@ fn unread(running: &Running) -> TcpStream {
     stream
 }
 
-/// The body of an answer in chunked coding, as far as it came.
+/// The body of an answer in chunked coding as far as it arrived, and whether it is complete.
 fn body(mut stream: TcpStream) -> (String, bool) {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -49,7 +49,7 @@ fn body(mut stream: TcpStream) -> (String, bool) {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_midst_frees_its_place_and_its_pages() {
+fn a_client_that_leaves_frees_its_admission_and_its_pages() {
     let (engine, plan) = planted::engine(8);
     let running = Running::of(engine, |_| {});
     for streams in [false, true] {
@@ -67,7 +67,7 @@ fn a_client_that_leaves_in_the_midst_frees_its_place_and_its_pages() {
 }
 
 #[test]
-fn many_clients_that_leave_at_any_moment_leave_nothing_behind() {
+fn many_clients_that_leave_at_any_moment_leave_no_pages_behind() {
     let (engine, _) = planted::engine(8);
     let running = Running::of(engine, |options| options.most_requests = 64);
     std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn many_clients_that_leave_at_any_moment_leave_nothing_behind() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_no_page_and_gets_the_same_when_it_does() {
+fn a_client_that_reads_late_holds_no_page_meanwhile_and_gets_the_same_tokens() {
     let (engine, plan) = planted::engine(8);
     let running = Running::of(engine, |_| {});
     let whole = running.post("/v1/completions", &{
@@ -108,7 +108,7 @@ fn a_client_that_does_not_read_holds_no_page_and_gets_the_same_when_it_does() {
     let client = unread(&running);
     plan.wait_for_step(before);
     plan.hold(false);
-    // This waits until nothing is live.
+    // This waits until no request runs.
     running.pages_are_free();
     running.wait_for(16);
     let other = json!({ "prompt": [5], "max_tokens": 50, "temperature": 0 });
@@ -125,11 +125,11 @@ fn a_client_that_does_not_read_holds_no_page_and_gets_the_same_when_it_does() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_for_too_long_loses_its_connection() {
+fn a_client_that_reads_nothing_for_too_long_loses_its_connection() {
     let (engine, _) = planted::engine(8);
     let running = Running::of(engine, |options| options.stall_timeout = Duration::from_millis(300));
     let client = unread(&running);
-    running.wait_for(16);
+    running.wait_for_metric("request_success_total{finished_reason=\"cancelled\"} 16");
     running.wait_for(0);
     running.pages_are_free();
     let (body, ended) = body(client);

@@ -2,16 +2,14 @@
 
 mod support;
 
-use std::io::Read;
-
 use selfspec_engine::{EngineOptions, Prompt, Request};
 use selfspec_speculate::{SamplingParams, SpeculationParams};
 use serde_json::{Value, json};
 
-use support::{Running, agent, chat, chunks, opened};
+use support::{Running, chat, chunks, opened, planted};
 
 #[test]
-fn a_chat_is_answered_with_what_the_engine_says() {
+fn a_chat_has_the_engines_text() {
     let running = Running::new();
     let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({})));
     assert_eq!(status, 200, "{answer}");
@@ -49,7 +47,7 @@ fn a_chat_is_answered_with_what_the_engine_says() {
 }
 
 #[test]
-fn speculation_seeds_and_choices_change_what_they_should_and_nothing_else() {
+fn choices_have_own_seeds_and_speculation_changes_nothing() {
     let running = Running::new();
     let text = |more: Value| {
         let (status, answer) = running.post("/v1/chat/completions", &chat(&more));
@@ -102,7 +100,7 @@ fn log_probabilities_come_with_every_token() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_by_name() {
+fn a_wrong_or_unsupported_field_is_refused_by_name() {
     let running = Running::new();
     let refused = |more: Value, param: &str| {
         let (status, answer) = running.post("/v1/chat/completions", &chat(&more));
@@ -180,7 +178,7 @@ fn completions_models_and_tokens() {
 }
 
 #[test]
-fn keys_are_asked_for_everywhere_but_at_the_probes() {
+fn every_path_but_the_probes_needs_a_key() {
     let running = Running::with(|options| options.api_keys = vec!["secret".to_owned(), "other".to_owned()]);
     assert_eq!((running.get("/livez").0, running.get("/readyz").0), (200, 200));
     assert_eq!((running.get("/v1/models").0, running.get("/metrics").0), (401, 401));
@@ -195,32 +193,29 @@ fn keys_are_asked_for_everywhere_but_at_the_probes() {
 }
 
 #[test]
-fn bodies_and_the_number_of_requests_have_limits() {
-    let running = Running::with(|options| {
-        options.body_limit = 1000;
-        options.most_requests = 2;
-    });
+fn a_body_beyond_the_limit_is_refused() {
+    let running = Running::with(|options| options.body_limit = 1000);
     assert_eq!(running.send("/tokenize", &" ".repeat(2000), &[]).0, 413);
-    let long = chat(&json!({ "max_tokens": 60 })).to_string();
-    let statuses: Vec<u16> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..24).map(|_| scope.spawn(|| running.send("/v1/chat/completions", &long, &[]).0)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("answered")).collect()
-    });
-    assert!(statuses.iter().all(|s| [200, 429].contains(s)) && statuses.contains(&200), "{statuses:?}");
-    assert_eq!(running.send("/v1/chat/completions", &long, &[]).0, 200, "there is room again");
-    assert!(running.get("/metrics").1.contains("\nselfspec_requests 0\n"));
+    assert_eq!(running.send("/tokenize", "{\"content\": \"x\"}", &[]).0, 200);
 }
 
 #[test]
-fn a_client_that_leaves_frees_its_place() {
-    let running = Running::with(|options| options.most_requests = 1);
-    let body = chat(&json!({ "max_tokens": 100_000, "stream": true })).to_string();
-    let mut response = agent().post(format!("{}/v1/chat/completions", running.url)).send(&body).expect("a stream");
-    let mut first = [0; 64];
-    response.body_mut().as_reader().read_exact(&mut first).expect("it begins");
-    drop(response);
-    while running.get("/metrics").1.contains("\nselfspec_requests 1\n") {
-        std::thread::yield_now();
-    }
+fn requests_beyond_the_limit_are_refused_until_others_end() {
+    let (engine, plan) = planted::engine(8);
+    let running = Running::of(engine, |options| options.most_requests = 2);
+    let body = json!({ "prompt": [1, 2, 3], "max_tokens": 5, "temperature": 0 });
+    plan.hold(true);
+    std::thread::scope(|scope| {
+        let _release = planted::Release(&plan);
+        let admitted = [(); 2].map(|()| scope.spawn(|| running.post("/v1/completions", &body).0));
+        running.wait_for(2);
+        for _ in 0..3 {
+            let (status, answer) = running.post("/v1/completions", &body);
+            assert_eq!((status, answer["error"]["code"].as_str()), (429, Some("overloaded")), "{answer}");
+        }
+        plan.hold(false);
+        assert_eq!(admitted.map(|thread| thread.join().expect("answered")), [200, 200]);
+    });
+    running.wait_for(0);
+    assert_eq!(running.post("/v1/completions", &body).0, 200, "there is room again");
 }

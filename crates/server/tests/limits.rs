@@ -1,4 +1,4 @@
-//! What is too much, too slow, or comes without a key; and what the server says of it.
+//! Limits of size, number and time; keys; origins; and the stop of the server.
 
 mod support;
 
@@ -10,15 +10,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::{Running, agent, chat, planted};
 
-/// Everything that comes until the other side closes.
+/// All bytes until the other side closes.
 fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A side that is closed with unread bytes resets the connection: what came before counts.
+    // A side that closes with unread bytes resets the connection; the bytes before count.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn continue_of(max_tokens: usize, stream: bool) -> Value {
+fn completion_of(max_tokens: usize, stream: bool) -> Value {
     json!({ "prompt": [1, 2, 3], "max_tokens": max_tokens, "stream": stream, "temperature": 0 })
 }
 
@@ -35,36 +35,45 @@ fn headers_are_limited_in_size_and_number() {
 }
 
 #[test]
-fn headers_and_bodies_that_do_not_come_are_not_waited_for() {
+fn headers_and_bodies_that_do_not_arrive_are_given_up() {
     let running = Running::with(|options| options.read_timeout = Duration::from_millis(200));
     assert_eq!(rest(running.wire(b"GET /livez HTTP/1.1\r\nHost:")), "");
     assert_eq!(rest(running.wire(b"")), "", "nor is a connection without a request");
+    // On a busy machine this client may itself be too slow to send its headers; then it tries again.
+    let answered = |bytes: &[u8], status: &str| loop {
+        let answer = rest(running.wire(bytes));
+        if !answer.is_empty() {
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+            return answer;
+        }
+    };
     let half = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"content\":";
-    let answer = rest(running.wire(half));
-    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("did not come in time"), "{answer}");
-    assert_eq!(running.send("/tokenize", "{\"content\": \"x\"}", &[]).0, 200);
+    assert!(answered(half, "408").contains("did not arrive in time"));
+    answered(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200");
 }
 
 #[test]
-fn a_connection_beyond_the_limit_waits_for_its_turn() {
+fn a_connection_beyond_the_limit_waits_until_another_closes() {
     let running = Running::with(|options| options.most_connections = 1);
     let get = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let first = running.wire(b"");
     let mut second = running.wire(get);
     second.set_read_timeout(Some(Duration::from_millis(300))).expect("a time");
-    assert!(second.read(&mut [0]).is_err(), "nobody answers while the first is there");
+    assert!(second.read(&mut [0]).is_err(), "no answer while the first connection is open");
     drop(first);
     second.set_read_timeout(None).expect("a time");
     assert!(rest(second).starts_with("HTTP/1.1 200"));
 }
 
 #[test]
-fn a_request_whose_time_is_over_ends_with_an_error_that_says_so() {
+fn a_request_beyond_its_time_limit_ends_with_an_error() {
     for streams in [false, true] {
         let (engine, plan) = planted::engine(1);
-        let running = Running::of(engine, |options| options.request_timeout = Some(Duration::from_secs(1)));
+        // Long enough that a busy machine begins the first request within it.
+        let limit = Duration::from_secs(3);
+        let running = Running::of(engine, |options| options.request_timeout = Some(limit));
         plan.hold(true);
-        let ask = continue_of(400, streams).to_string();
+        let ask = completion_of(400, streams).to_string();
         let ask = || agent().post(format!("{}/v1/completions", running.url)).send(&ask).expect("an answer");
         std::thread::scope(|scope| {
             let _release = planted::Release(&plan);
@@ -72,7 +81,7 @@ fn a_request_whose_time_is_over_ends_with_an_error_that_says_so() {
             plan.wait_for_step(0);
             let waiting = scope.spawn(ask);
             running.wait_for(2);
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(limit);
             plan.hold(false);
             let mut waiting = waiting.join().expect("answered");
             assert_eq!(waiting.status().as_u16(), 503);
@@ -92,22 +101,22 @@ fn a_request_whose_time_is_over_ends_with_an_error_that_says_so() {
 }
 
 #[test]
-fn a_step_that_panics_is_an_error_of_its_requests_and_the_server_goes_on() {
+fn a_step_that_panics_fails_its_requests_only() {
     let (engine, plan) = planted::engine(4);
     let running = Running::of(engine, |_| {});
     for streams in [false, true] {
         plan.panic_in.store(5, Ordering::SeqCst);
-        let (status, body) = running.raw("/v1/completions", &continue_of(50, streams).to_string(), &[]);
+        let (status, body) = running.raw("/v1/completions", &completion_of(50, streams).to_string(), &[]);
         assert_eq!(status, if streams { 200 } else { 500 }, "{body}");
         assert!(body.contains("\"type\":\"server_error\"") && body.contains("planted"), "{body}");
         assert_eq!(body.ends_with("data: [DONE]\n\n"), streams, "{body}");
-        assert_eq!(running.post("/v1/completions", &continue_of(50, false)).0, 200, "it goes on");
+        assert_eq!(running.post("/v1/completions", &completion_of(50, false)).0, 200, "the server goes on");
     }
     running.pages_are_free();
 }
 
 #[test]
-fn no_path_but_the_probes_and_the_page_answers_without_a_key() {
+fn only_the_probes_and_the_page_need_no_key() {
     let running = Running::with(|options| options.api_keys = vec!["secret".to_owned()]);
     for path in ["/livez", "/readyz", "/", "/page.js"] {
         assert_eq!(running.get(path).0, 200, "{path}");
@@ -132,7 +141,7 @@ fn no_path_but_the_probes_and_the_page_answers_without_a_key() {
 }
 
 #[test]
-fn pages_of_other_origins_are_let_in_by_name_only() {
+fn only_named_origins_may_use_the_server() {
     let headers = |running: &Running, origin: &str| {
         let preflight = ureq::http::Request::options(format!("{}/v1/chat/completions", running.url))
             .header("origin", origin)
@@ -166,24 +175,25 @@ fn pages_of_other_origins_are_let_in_by_name_only() {
 }
 
 #[test]
-fn while_it_drains_it_says_so_and_finishes_what_it_has_begun() {
+fn while_it_drains_requests_are_refused_and_running_ones_finish() {
     let (engine, plan) = planted::engine(1);
     let running = Running::of(engine, |_| {});
     plan.hold(true);
     std::thread::scope(|scope| {
         let _release = planted::Release(&plan);
-        let under_way = scope.spawn(|| running.post("/v1/completions", &continue_of(20, false)));
+        let under_way = scope.spawn(|| running.post("/v1/completions", &completion_of(20, false)));
         plan.wait_for_step(0);
         running.stop();
-        while running.get("/readyz").0 == 200 {
+        // A connection opened just before the stop may be closed without an answer.
+        while running.try_get("/readyz").is_none_or(|(status, _)| status == 200) {
             std::thread::yield_now();
         }
         assert_eq!((running.get("/readyz").0, running.get("/livez").0), (503, 200));
-        assert_eq!(running.post("/v1/completions", &continue_of(20, false)).0, 503);
+        assert_eq!(running.post("/v1/completions", &completion_of(20, false)).0, 503);
         plan.hold(false);
         let (status, answer) = under_way.join().expect("answered");
         assert_eq!((status, &answer["usage"]["completion_tokens"]), (200, &json!(20)));
     });
-    drop(running); // it ends in peace
+    drop(running); // it ends without a panic
     assert_eq!(Running::new().post("/v1/chat/completions", &chat(&json!({}))).0, 200);
 }

@@ -1,4 +1,4 @@
-//! `/metrics` over a real socket: its form, and its values after requests that are known.
+//! `/metrics` over a real socket: its format, and its values after known requests.
 
 mod support;
 
@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use selfspec_engine::EngineOptions;
 use serde_json::json;
-use support::{Running, completion};
+use support::{Running, completion, planted};
 
-/// A strict reading of the text format: value by name and labels.
+/// Reads the text format strictly: value by name and labels.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
     let mut types: BTreeMap<&str, &str> = BTreeMap::new();
@@ -46,7 +46,10 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
                 }
             }
             let value: f64 = value.parse().expect("a number");
-            assert!(value >= 0.0 && value.is_finite(), "{line}");
+            let in_range = if name.ends_with("_perc") { (0.0..=1.0).contains(&value) } else { value >= 0.0 };
+            let is_time = name.contains("_seconds") && !name.ends_with("_bucket") && !name.ends_with("_count");
+            let is_whole = value.fract() == 0.0 || is_time || name.ends_with("_perc");
+            assert!(in_range && value.is_finite() && is_whole, "{line}");
             assert!(values.insert(series.to_owned(), value).is_none(), "twice: {line}");
         }
     }
@@ -57,7 +60,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
     values
 }
 
-/// The buckets of each series ascend, in their ends and in what they hold, up to the count.
+/// The bounds and the counts of each series' buckets ascend, up to its count.
 fn histogram(name: &str, text: &str, values: &BTreeMap<String, f64>) {
     let mut last: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with(&format!("{name}_bucket"))) {
@@ -82,7 +85,7 @@ fn metrics(running: &Running) -> BTreeMap<String, f64> {
     parse(&running.get("/metrics").1)
 }
 
-/// The metrics once nothing runs and nothing waits.
+/// The metrics once no request is queued or running.
 fn at_rest(running: &Running) -> BTreeMap<String, f64> {
     loop {
         let values = metrics(running);
@@ -95,11 +98,31 @@ fn at_rest(running: &Running) -> BTreeMap<String, f64> {
 }
 
 #[test]
+fn the_strict_reader_refuses_malformed_text() {
+    let of = |samples: &str| format!("# HELP selfspec_a_total A.\n# TYPE selfspec_a_total counter\n{samples}\n");
+    assert_eq!(parse(&of("selfspec_a_total{b=\"c\"} 1"))["selfspec_a_total{b=\"c\"}"], 1.0);
+    for bad in [
+        "selfspec_a_total NaN",
+        "selfspec_a_total -1",
+        "selfspec_a_total inf",
+        "selfspec_a_total 0.5",
+        "selfspec_a_total 1\nselfspec_a_total 1",
+        "selfspec_b_total 1",
+        "selfspec_a_total{b=c} 1",
+        "selfspec_a_total{b=\"c\" 1",
+        "# TYPE selfspec_a_total counter",
+    ] {
+        assert!(std::panic::catch_unwind(|| parse(&of(bad))).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn the_counts_are_those_of_the_requests() {
     let running = Running::new();
     let first = metrics(&running);
     assert!(first["selfspec_kv_pages"] > 0.0 && first["selfspec_kv_pages_used"] == 0.0, "known before any request");
-    let drafting = json!({ "drafter": "prompt-lookup", "draft_len": 3 });
+    // With the whole loss budget, drafting does not depend on measured times.
+    let drafting = json!({ "drafter": "prompt-lookup", "draft_len": 3, "max_gain_loss": 1 });
     let (_, plain) = running.post("/v1/completions", &completion(&json!({ "speculation": "off", "max_tokens": 8 })));
     let (_, drafted) =
         running.post("/v1/completions", &completion(&json!({ "speculation": drafting, "max_tokens": 40, "n": 2 })));
@@ -107,6 +130,11 @@ fn the_counts_are_those_of_the_requests() {
     assert_eq!(running.post("/v1/completions", &json!({ "prompt": 7 })).0, 400);
     assert_eq!(running.get("/nowhere").0, 404);
     let values = at_rest(&running);
+    for (series, before) in
+        first.iter().filter(|(series, _)| series.split('{').next().is_some_and(|n| n.ends_with("_total")))
+    {
+        assert!(values[series] >= *before, "{series} is a counter");
+    }
     let value = |name: &str| values[&format!("selfspec_{name}")];
     let prompt = plain["usage"]["prompt_tokens"].as_f64().expect("a number");
     assert_eq!(value("prompt_tokens_total{arm=\"plain\"}"), prompt);
@@ -120,7 +148,7 @@ fn the_counts_are_those_of_the_requests() {
     assert_eq!(value("generation_tokens_total{arm=\"plain\"}"), 8.0);
     assert_eq!(value("generation_tokens_total{arm=\"speculation\"}"), 80.0);
     assert_eq!(value("request_success_total{finished_reason=\"length\"}"), 3.0);
-    assert_eq!(value("request_failures_total{kind=\"invalid\"}"), 1.0, "a path that is not there wants no answer");
+    assert_eq!(value("request_failures_total{kind=\"invalid\"}"), 1.0, "an unknown path is not a generation request");
     assert_eq!(value("http_responses_total{status=\"404\"}"), 1.0);
     assert_eq!(value("http_responses_total{status=\"400\"}"), 1.0);
     for (arm, choices, tokens) in [("plain", 1.0, 8.0), ("speculation", 2.0, 80.0)] {
@@ -157,9 +185,9 @@ fn the_counts_are_those_of_the_requests() {
 }
 
 #[test]
-fn layer_skip_spends_time_on_drafts() {
+fn layer_skip_has_draft_steps() {
     let running = Running::new();
-    let layers = json!({ "speculation": { "exit_layer": 2, "draft_len": 2 }, "max_tokens": 30 });
+    let layers = json!({ "speculation": { "exit_layer": 2, "draft_len": 2, "max_gain_loss": 1 }, "max_tokens": 30 });
     assert_eq!(running.post("/v1/completions", &completion(&layers)).0, 200);
     let values = at_rest(&running);
     for kind in ["draft", "verify"] {
@@ -168,7 +196,7 @@ fn layer_skip_spends_time_on_drafts() {
 }
 
 #[test]
-fn no_page_is_used_when_nothing_runs_and_nothing_is_kept() {
+fn without_a_prefix_cache_no_page_stays_in_use() {
     let running = Running::on(&EngineOptions { prefix_cache: false, ..Running::engine() }, |_| {});
     assert_eq!(running.post("/v1/completions", &completion(&json!({ "max_tokens": 40 }))).0, 200);
     let values = at_rest(&running);
@@ -178,18 +206,22 @@ fn no_page_is_used_when_nothing_runs_and_nothing_is_kept() {
 
 #[test]
 fn tokens_of_a_client_that_leaves_are_counted() {
-    let running = Running::new();
-    let long = completion(&json!({ "max_tokens": 100_000, "stream": true, "speculation": "off" }));
-    running.begin("/v1/completions", &long.to_string());
-    let cancelled = "selfspec_request_success_total{finished_reason=\"cancelled\"}";
-    while metrics(&running)[cancelled] == 0.0 {
-        std::thread::yield_now();
+    let (engine, plan) = planted::engine(8);
+    let running = Running::of(engine, |_| {});
+    let body =
+        json!({ "prompt": [1, 2, 3], "max_tokens": 1000, "stream": true, "speculation": "off", "return_tokens": true });
+    plan.hold_after(3);
+    {
+        let _release = planted::Release(&plan);
+        running.begin("/v1/completions", &body.to_string());
+        running.wait_for(0);
     }
+    running.wait_for_metric("request_success_total{finished_reason=\"cancelled\"} 1");
     let values = at_rest(&running);
-    assert_eq!(values[cancelled], 1.0);
+    assert_eq!(values["selfspec_request_success_total{finished_reason=\"cancelled\"}"], 1.0);
     assert!(values["selfspec_generation_tokens_total{arm=\"plain\"}"] > 0.0);
     assert_eq!(values["selfspec_time_to_first_token_seconds_count{arm=\"plain\"}"], 1.0);
-    assert_eq!(values["selfspec_e2e_request_latency_seconds_count{arm=\"plain\"}"], 0.0, "it did not wait for its end");
+    assert_eq!(values["selfspec_e2e_request_latency_seconds_count{arm=\"plain\"}"], 0.0, "cancelled ones are left out");
 }
 
 #[test]
@@ -197,7 +229,7 @@ fn requests_have_ids_and_arms() {
     let running = Running::with(|options| options.speculate_share = Some(0.5));
     let arm_of = |id: &str, more: &serde_json::Value| {
         let headers = running.headers("/v1/completions", &completion(more).to_string(), &[("x-request-id", id)]);
-        assert_eq!(headers["x-request-id"], id, "it is told back");
+        assert_eq!(headers["x-request-id"], id, "the answer has it too");
         headers["x-selfspec-arm"].to_str().expect("text").to_owned()
     };
     let none = json!({});

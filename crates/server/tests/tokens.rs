@@ -1,4 +1,4 @@
-//! `return_tokens` and `timings_per_token`: where each token comes from, and the figures so far.
+//! `return_tokens` and `timings_per_token`: the sources of tokens, and timings so far.
 
 mod support;
 
@@ -43,16 +43,16 @@ fn count(tokens: &[Value], source: &str) -> u64 {
 }
 
 #[test]
-fn tokens_say_where_they_come_from_streamed_or_not() {
-    // One token again and again, so that what is copied is right.
+fn tokens_have_sources_streamed_or_not() {
+    // One token all the time, so that copied drafts are accepted.
     let always = json!({ "33": 100 });
-    let drafting = json!({ "drafter": "prompt-lookup", "draft_len": 3 });
+    let drafting = json!({ "drafter": "prompt-lookup", "draft_len": 3, "max_gain_loss": 1 });
     let mut seen = std::collections::BTreeSet::new();
     for path in PATHS {
         for (speculation, bias) in
             [(json!("off"), json!({})), (drafting.clone(), json!({})), (drafting.clone(), always.clone())]
         {
-            let running = Running::new(); // an engine remembers which drafts were worth it
+            let running = Running::new(); // an engine remembers which drafts paid
             let more =
                 json!({ "max_tokens": 60, "return_tokens": true, "speculation": speculation, "logit_bias": bias });
             let (status, answer) = running.post(path, &body(path, &more));
@@ -77,18 +77,18 @@ fn tokens_say_where_they_come_from_streamed_or_not() {
                 assert_eq!(texts(&own), content(choice), "chunk by chunk");
                 streamed.extend(own);
             }
-            // What is drafted depends on what was measured, which token comes does not.
+            // Drafts depend on measured times; tokens do not.
             let ids = |tokens: &[Value]| tokens.iter().map(|t| t["id"].clone()).collect::<Vec<_>>();
             assert_eq!(ids(&streamed), ids(&tokens), "{path}");
         }
     }
     assert!(["draft", "bonus", "plain"].iter().all(|source| seen.contains(*source)), "{seen:?}");
     let plain = Running::new().post(PATHS[0], &body(PATHS[0], &json!({}))).1;
-    assert!(plain["choices"][0].get("tokens").is_none(), "only where they are asked for");
+    assert!(plain["choices"][0].get("tokens").is_none(), "only on request");
 }
 
 #[test]
-fn timings_come_with_every_chunk_and_grow_to_the_last() {
+fn every_chunk_has_timings_and_they_grow() {
     let running = Running::new();
     for path in PATHS {
         let options = json!({ "include_usage": true });
@@ -120,13 +120,13 @@ fn timings_come_with_every_chunk_and_grow_to_the_last() {
         assert!(with_text > 2);
     }
     let without = chunks(&running, PATHS[0], &json!({}));
-    assert!(without.iter().all(|chunk| chunk.get("timings").is_none()), "only where they are asked for");
+    assert!(without.iter().all(|chunk| chunk.get("timings").is_none()), "only on request");
     let (status, answer) = running.post(PATHS[0], &body(PATHS[0], &json!({ "timings_per_token": true })));
     assert_eq!((status, answer["timings"]["predicted_n"].as_u64()), (200, Some(4)), "{answer}");
 }
 
 #[test]
-fn both_fields_are_true_or_false() {
+fn both_fields_must_be_booleans() {
     let running = Running::new();
     for path in PATHS {
         for field in ["return_tokens", "timings_per_token"] {
@@ -138,9 +138,9 @@ fn both_fields_are_true_or_false() {
     }
 }
 
-/// Offsets go on from chunk to chunk as they do in a whole answer.
+/// Offsets continue from chunk to chunk as in a whole answer.
 #[test]
-fn completions_say_where_each_token_begins() {
+fn completions_have_the_offset_of_each_token() {
     let running = Running::new();
     let more = json!({ "logprobs": 1, "max_tokens": 20 });
     let whole = running.post("/v1/completions", &completion(&more)).1["choices"][0]["logprobs"].take();

@@ -1,4 +1,4 @@
-//! Functions and formats over a real socket, on tiny models whose tokens are whole calls.
+//! Tools and formats over a real socket, on tiny models with tokens that are whole tool calls.
 
 mod support;
 
@@ -13,14 +13,14 @@ const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const CALL: &str = "{\"name\":\"add\",\"arguments\":{\"a\":1}}";
 
-/// A server of a model with some tokens of its own.
-struct Talking {
+/// A server of a model with additional tokens.
+struct ScriptedServer {
     server: Running,
     vocab: Vocab,
 }
 
-impl Talking {
-    /// With these tokens beside the usual ones.
+impl ScriptedServer {
+    /// With these tokens besides the usual ones.
     fn with(tokens: &[(&str, i32)], style: Option<&str>) -> Self {
         let mut vocab = Vocab::byte_level();
         for (token, kind) in tokens {
@@ -37,7 +37,7 @@ impl Talking {
         let server = Running::of(engine, |options| {
             options.tool_style = style.map(|style| style.parse().expect("a style"));
         });
-        Talking { server, vocab }
+        ScriptedServer { server, vocab }
     }
 
     fn raw(&self, path: &str, body: &Value) -> (u16, String) {
@@ -48,14 +48,14 @@ impl Talking {
         self.server.post(path, body)
     }
 
-    /// The choice of an answer that says this token `times` times.
+    /// The choice of an answer that consists of this token `times` times.
     fn says(&self, token: &str, times: usize, more: &Value) -> Value {
         let body = self.saying(token, times, more);
         let (status, answer) = self.post("/v1/chat/completions", &body);
         assert_eq!(status, 200, "{answer}");
         let mut choice = answer["choices"][0].clone();
         let streamed = self.streamed(&body);
-        // Ids are of one answer, and the two are two.
+        // The ids of calls differ between two answers.
         let calls = choice["message"].get_mut("tool_calls").and_then(Value::as_array_mut);
         for call in calls.into_iter().flatten() {
             let id = call.as_object_mut().and_then(|call| call.remove("id"));
@@ -72,7 +72,7 @@ impl Talking {
         chat(&json!({ "logit_bias": { id: 100 }, "max_tokens": times }), more)
     }
 
-    /// What the deltas of a stream come to.
+    /// The deltas of a stream, put together.
     fn streamed(&self, body: &Value) -> Value {
         let mut body = body.clone();
         body["stream"] = json!(true);
@@ -134,7 +134,7 @@ fn calls_are_found_in_the_answer() {
     let (hermes, ends) = (format!("<tool_call>{CALL}</tool_call>"), format!("<tool_call>{CALL}</tool_call>END"));
     let other = hermes.replace("add", "sub");
     let tokens = [(hermes.as_str(), NORMAL), (ends.as_str(), NORMAL), (other.as_str(), NORMAL)];
-    let running = Talking::with(&tokens, Some("hermes"));
+    let running = ScriptedServer::with(&tokens, Some("hermes"));
     let with = |more: Value| {
         let mut all = json!({ "tools": tools() });
         all.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -160,7 +160,7 @@ fn calls_are_found_in_the_answer() {
     }
     let choice = running.says(&other, 1, &with(json!({})));
     assert_eq!(choice["message"]["content"], json!(other), "no function of that name");
-    // Each token is told of, though its text is held back.
+    // Each token is listed, although its text is held back.
     let body = running.saying(&hermes, 2, &with(json!({ "logprobs": true, "stream": true })));
     let (_, text) = running.raw("/v1/chat/completions", &body);
     assert_eq!(text.matches("\"logprob\":").count(), 2, "{text}");
@@ -168,10 +168,10 @@ fn calls_are_found_in_the_answer() {
 
 #[test]
 fn the_style_is_that_of_the_template_or_of_the_options() {
-    let running = Talking::with(&[(CALL, NORMAL)], None);
+    let running = ScriptedServer::with(&[(CALL, NORMAL)], None);
     let choice = running.says(CALL, 1, &json!({ "tools": tools() }));
     assert_eq!(choice["message"]["tool_calls"], json!([call()]));
-    let running = Talking::with(&[(CALL, NORMAL)], Some("hermes"));
+    let running = ScriptedServer::with(&[(CALL, NORMAL)], Some("hermes"));
     let choice = running.says(CALL, 1, &json!({ "tools": tools() }));
     assert_eq!(choice["message"]["content"], CALL);
 }
@@ -179,7 +179,7 @@ fn the_style_is_that_of_the_template_or_of_the_options() {
 #[test]
 fn tags_that_are_control_tokens_are_seen_where_calls_may_be() {
     let bare = format!("{CALL};");
-    let running = Talking::with(&[("<|python_tag|>", CONTROL), (&bare, NORMAL)], Some("llama3"));
+    let running = ScriptedServer::with(&[("<|python_tag|>", CONTROL), (&bare, NORMAL)], Some("llama3"));
     let said = |more: Value| running.says("<|python_tag|>", 2, &more)["message"]["content"].clone();
     assert_eq!(said(json!({ "tools": tools() })), "<|python_tag|><|python_tag|>");
     assert_eq!(said(json!({})), "", "a control token is no text");
@@ -188,8 +188,8 @@ fn tags_that_are_control_tokens_are_seen_where_calls_may_be() {
 }
 
 #[test]
-fn calls_and_results_of_earlier_turns_are_put_to_the_model() {
-    let running = Talking::with(&[], None);
+fn earlier_tool_calls_and_results_are_in_the_prompt() {
+    let running = ScriptedServer::with(&[], None);
     let made = json!({ "id": "call_1", "type": "function", "function": { "name": "add", "arguments": "{\"a\": 1}" } });
     let messages = json!([
         { "role": "user", "content": "1+1?" },
@@ -211,8 +211,8 @@ fn calls_and_results_of_earlier_turns_are_put_to_the_model() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    let running = Talking::with(&[], None);
+fn a_wrong_field_is_named() {
+    let running = ScriptedServer::with(&[], None);
     let refused = |more: Value, param: &str| {
         let (status, answer) = running.post("/v1/chat/completions", &chat(&json!({ "max_tokens": 1 }), &more));
         assert_eq!((status, answer["error"]["param"].as_str()), (400, Some(param)), "{more}: {answer}");
@@ -253,7 +253,7 @@ fn what_is_wrong_is_named() {
     refused(both, "response_format.regex");
 }
 
-/// Two functions whose arguments are soon written.
+/// Two functions with short arguments.
 fn small_tools() -> Value {
     let parameters = json!({
         "type": "object",
@@ -268,7 +268,7 @@ fn small_tools() -> Value {
     ])
 }
 
-/// A call by [`small_tools`]; its name.
+/// Checks a call of [`small_tools`]; its name.
 fn checked(call: &Value) -> String {
     let function = &call["function"];
     let arguments: Value = serde_json::from_str(function["arguments"].as_str().expect("a string")).expect("JSON");
@@ -284,7 +284,7 @@ fn checked(call: &Value) -> String {
 }
 
 #[test]
-fn calls_that_must_be_made_are_made() {
+fn required_calls_are_made() {
     let named = |name: &str| json!({ "type": "function", "function": { "name": name } });
     for (style, tags) in [("hermes", true), ("hermes", false), ("llama3", true), ("json", false)] {
         let tokens: &[(&str, i32)] = match (style, tags) {
@@ -292,7 +292,7 @@ fn calls_that_must_be_made_are_made() {
             ("llama3", true) => &[("<|python_tag|>", CONTROL)],
             _ => &[],
         };
-        let running = Talking::with(tokens, Some(style));
+        let running = ScriptedServer::with(tokens, Some(style));
         let mut names = Vec::new();
         for (i, choice) in [named("turn"), named("wait"), json!("required"), json!("required")].into_iter().enumerate()
         {
@@ -320,9 +320,9 @@ fn calls_that_must_be_made_are_made() {
 }
 
 #[test]
-fn several_calls_may_be_forced() {
+fn several_calls_may_be_required() {
     for style in ["hermes", "llama3", "json"] {
-        let running = Talking::with(&[], Some(style));
+        let running = ScriptedServer::with(&[], Some(style));
         let mut most = 0;
         for seed in 0..12 {
             let more = json!({
@@ -345,8 +345,8 @@ fn several_calls_may_be_forced() {
 }
 
 #[test]
-fn text_keeps_to_its_format() {
-    let running = Talking::with(&[], None);
+fn text_follows_its_format() {
+    let running = ScriptedServer::with(&[], None);
     let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
     let format =
         json!({ "type": "json_schema", "json_schema": { "name": "answer", "strict": true, "schema": schema } });
@@ -375,16 +375,16 @@ fn text_keeps_to_its_format() {
         let lark = ask(path, &json!({ "type": "lark", "lark": "start: \"a\" b\nb: \"1\" | \"2\"" }), &json!({}));
         assert!(["a1", "a2"].contains(&lark.as_str()), "{lark}");
     }
-    // Functions that may be called leave the format to the text, also if it begins as calls do.
+    // With optional tools, text still follows the format, also if it begins like a call.
     let named = json!({ "type": "object", "properties": { "name": { "enum": ["ox"] } }, "required": ["name"], "additionalProperties": false });
     let named = json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": named } });
     for (format, style) in [(&format, "json"), (&named, "json"), (&named, "hermes"), (&named, "llama3")] {
-        let running = Talking::with(&[], Some(style));
+        let running = ScriptedServer::with(&[], Some(style));
         let (mut texts, mut calls) = (0, 0);
         for seed in 0..10 {
             let more = json!({
                 "response_format": format, "tools": small_tools(), "ignore_eos": false, "max_tokens": 300, "temperature": 1, "seed": seed,
-                // Letters that the format's texts begin with, and calls do not.
+                // The first letters of the format's texts, which calls do not begin with.
                 "logit_bias": {
                     running.vocab.id("o").to_string(): if seed % 2 == 0 { 30 } else { -30 },
                     running.vocab.id("{").to_string(): if seed % 2 == 0 { 30 } else { -30 },
@@ -411,8 +411,8 @@ fn text_keeps_to_its_format() {
 }
 
 #[test]
-fn a_format_that_is_none_is_refused_by_name() {
-    let running = Talking::with(&[], None);
+fn a_malformed_format_is_refused_by_name() {
+    let running = ScriptedServer::with(&[], None);
     let refused = |more: Value, param: &str| {
         for path in ["/v1/chat/completions", "/v1/completions"] {
             let mut body = chat(&json!({ "max_tokens": 1, "ignore_eos": false }), &more);
@@ -440,10 +440,10 @@ fn a_format_that_is_none_is_refused_by_name() {
 }
 
 #[test]
-fn a_prediction_changes_the_speed_and_nothing_else() {
-    let running = Talking::with(&[], None);
+fn a_prediction_changes_the_speed_only() {
+    let running = ScriptedServer::with(&[], None);
     let body = |more: &Value| {
-        let drafter = json!({ "drafter": "prompt-lookup", "draft_len": 4 });
+        let drafter = json!({ "drafter": "prompt-lookup", "draft_len": 4, "max_gain_loss": 1 });
         let bias = json!({ running.vocab.id("x").to_string(): 100 });
         chat(&json!({ "max_tokens": 40, "speculation": drafter, "logit_bias": bias }), more)
     };

@@ -1,4 +1,4 @@
-//! The fields of a JSON request: each is taken once, with its type and range, and what is left over is known to be unknown.
+//! The fields of a JSON request. Each is taken once, with its type and range; what remains is unknown.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,40 +8,41 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::http::limits::DEPTH;
 
-/// The fields of a request, or of an object in one of its fields, that have not been taken yet. A field that is null counts as absent.
+/// The fields of a request, or of an object in one of its fields, that have not been taken yet. A null counts as absent.
 #[derive(Debug)]
-pub(crate) struct Fields {
+pub(crate) struct RequestFields {
     map: Map<String, Value>,
-    outer: Option<&'static str>, // the field that they stand in
+    outer: Option<&'static str>, // the field that holds the object
 }
 
-/// Names of fields that nobody knew, which are logged once each; no more than this many, so that no client fills memory or log.
+/// Names of unknown fields that have been logged.
 static UNKNOWN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// Most of these names, so that no client fills the memory or the log.
 const MOST_UNKNOWN: usize = 100;
 
-impl Fields {
-    /// Reads a body.
+impl RequestFields {
+    /// The fields of a body.
     ///
     /// # Errors
-    /// It is no JSON object, or nested too deeply.
-    pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
+    /// The body is not a JSON object, or is nested too deeply.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let value: Value = serde_json::from_slice(body)
-            .map_err(|e| ApiError::bad_request(format!("the body is not the JSON of a request: {e}")))?;
+            .map_err(|e| ApiError::bad_request(format!("the body is not valid JSON: {e}")))?;
         if deeper(&value, DEPTH) {
             return Err(ApiError::bad_request(format!("the body is nested more than {DEPTH} levels deep")));
         }
         match value {
-            Value::Object(map) => Ok(Fields { map, outer: None }),
+            Value::Object(map) => Ok(RequestFields { map, outer: None }),
             _ => Err(ApiError::bad_request("the body is not a JSON object")),
         }
     }
 
-    /// The fields of the object that stands in the field `outer`.
+    /// The fields of an object that is the value of the field `outer`. Errors name both: `outer.name`.
     pub(crate) fn within(outer: &'static str, map: Map<String, Value>) -> Self {
-        Fields { map, outer: Some(outer) }
+        RequestFields { map, outer: Some(outer) }
     }
 
-    /// The error of one of them, which is named with what it stands in.
+    /// The error of the field `name`.
     fn wrong(&self, name: &str, why: impl Into<String>) -> ApiError {
         match self.outer {
             Some(outer) => ApiError::field(format!("{outer}.{name}"), why),
@@ -49,16 +50,12 @@ impl Fields {
         }
     }
 
-    /// Whether a field has not been taken yet.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.map.get(name).is_some_and(|value| !value.is_null())
-    }
-
-    /// Takes a field as it is.
+    /// Takes a field of any type.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
+    /// Takes a string.
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -67,6 +64,7 @@ impl Fields {
         }
     }
 
+    /// Takes a Boolean.
     pub(crate) fn bool(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -75,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// A number from `from` to `to`.
+    /// Takes a number from `from` to `to`.
     pub(crate) fn number(&mut self, name: &str, from: f64, to: f64) -> Result<Option<f32>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_f64().filter(|v| (from..=to).contains(v)) {
@@ -84,7 +82,7 @@ impl Fields {
         }
     }
 
-    /// A whole number from `from` to `to`.
+    /// Takes a whole number from `from` to `to`.
     pub(crate) fn whole(&mut self, name: &str, from: u64, to: u64) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_u64().filter(|v| (from..=to).contains(v)) {
@@ -95,6 +93,7 @@ impl Fields {
         }
     }
 
+    /// Takes an object.
     pub(crate) fn object(&mut self, name: &str) -> Result<Option<Map<String, Value>>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -103,41 +102,41 @@ impl Fields {
         }
     }
 
-    /// Refuses a field that is known and cannot be served, unless it has one of the values that ask for nothing.
-    pub(crate) fn unsupported(&mut self, name: &str, nothing: &[Value]) -> Result<(), ApiError> {
+    /// Refuses a field that the server does not support, unless its value is one of `neutral`, which change nothing.
+    pub(crate) fn unsupported(&mut self, name: &str, neutral: &[Value]) -> Result<(), ApiError> {
         match self.take(name) {
-            Some(value) if !nothing.contains(&value) => Err(self.wrong(name, "this server does not support it")),
+            Some(value) if !neutral.contains(&value) => Err(self.wrong(name, "not supported by this server")),
             _ => Ok(()),
         }
     }
 
-    /// Logs what is left, each name once.
+    /// Logs the remaining fields, each name once.
     pub(crate) fn finish(self) {
         let mut known = UNKNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         for name in self.map.keys() {
             let name: String = name.chars().take(64).collect();
             if known.len() < MOST_UNKNOWN && known.insert(name.clone()) {
-                tracing::warn!(field = name, "requests have a field that this server does not know; it is left aside");
+                tracing::warn!(field = name, "ignored an unknown field of a request");
             }
         }
     }
 
-    /// Refuses what is left.
+    /// Refuses the remaining fields.
     pub(crate) fn none_left(self) -> Result<(), ApiError> {
         match self.map.keys().next() {
-            Some(name) => Err(self.wrong(name, "unknown")),
+            Some(name) => Err(self.wrong(name, "unknown field")),
             None => Ok(()),
         }
     }
 }
 
-/// A value as far as a message has room for it.
+/// A value, shortened for a message.
 fn brief(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 40 { text } else { text.chars().take(40).chain("...".chars()).collect() }
 }
 
-/// Whether a value is nested deeper than that.
+/// Whether a value is nested more than `than` levels deep.
 pub(crate) fn deeper(value: &Value, than: usize) -> bool {
     match value {
         _ if than == 0 => true,
@@ -153,8 +152,9 @@ mod tests {
 
     #[test]
     fn fields_have_types_and_ranges() {
-        let mut fields = Fields::read(br#"{"a": 0.5, "b": 7, "c": "x", "d": null, "e": -1, "f": true, "g": {}}"#)
-            .expect("an object");
+        let mut fields =
+            RequestFields::parse(br#"{"a": 0.5, "b": 7, "c": "x", "d": null, "e": -1, "f": true, "g": {}}"#)
+                .expect("an object");
         assert_eq!(fields.number("a", 0.0, 2.0).expect("in range"), Some(0.5));
         assert_eq!(fields.whole("b", 1, 9).expect("in range"), Some(7));
         assert_eq!(fields.string("c").expect("a string").as_deref(), Some("x"));
@@ -165,19 +165,19 @@ mod tests {
         assert_eq!(fields.bool("f").expect("a bool"), Some(true));
         assert!(fields.object("g").expect("an object").is_some());
         assert!(fields.none_left().is_ok());
-        let mut fields = Fields::read(br#"{"n": 1, "m": 2, "z": 3}"#).expect("an object");
+        let mut fields = RequestFields::parse(br#"{"n": 1, "m": 2, "z": 3}"#).expect("an object");
         assert!(fields.unsupported("n", &[Value::from(1)]).is_ok() && fields.unsupported("m", &[]).is_err());
         assert!(fields.none_left().is_err());
     }
 
     #[test]
-    fn what_is_no_object_is_refused_and_so_is_what_is_too_deep() {
+    fn a_body_that_is_not_an_object_or_too_deep_is_refused() {
         for body in ["", "[]", "1", "{", "{\"a\":}"] {
-            assert!(Fields::read(body.as_bytes()).is_err(), "{body}");
+            assert!(RequestFields::parse(body.as_bytes()).is_err(), "{body}");
         }
         let deep = format!("{{\"a\": {}{}}}", "[".repeat(80), "]".repeat(80));
-        assert!(Fields::read(deep.as_bytes()).is_err());
-        let bottomless = format!("{{\"a\": {}", "[".repeat(100_000));
-        assert!(Fields::read(bottomless.as_bytes()).is_err());
+        assert!(RequestFields::parse(deep.as_bytes()).is_err());
+        let unclosed = format!("{{\"a\": {}", "[".repeat(100_000));
+        assert!(RequestFields::parse(unclosed.as_bytes()).is_err());
     }
 }

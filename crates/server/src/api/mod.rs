@@ -1,21 +1,36 @@
-//! The API: one file a dialect or path, and what they share.
+//! The HTTP API: one file or folder a dialect.
+//!
+//! A dialect is three things. A **parser** turns a body into a [`GenerationRequest`](request::GenerationRequest), the plain request that
+//! all dialects share. An [`AnswerWriter`](generate::writer::AnswerWriter) turns generated text and tool calls into the dialect's answer
+//! and stream. A **handler** joins them: it calls [`receive`](receive::receive) and [`generate`](generate::generate). Its routes are
+//! merged below, and its paths and fields are described in `openapi.json`.
+//!
+//! A known field that the server cannot honour is refused by its name, and so is a value out of range. An unknown field is ignored
+//! and logged once.
 
-pub(crate) mod answer;
-pub(crate) mod calls;
-pub(crate) mod chat;
-pub(crate) mod completions;
-pub(crate) mod constraint;
-pub(crate) mod events;
+pub(crate) mod blocking;
 pub(crate) mod fields;
-pub(crate) mod format;
-pub(crate) mod heavy;
-pub(crate) mod messages;
-pub(crate) mod models;
+pub(crate) mod generate;
+pub(crate) mod llama_server;
+pub(crate) mod openai;
 pub(crate) mod openapi;
-pub(crate) mod prediction;
-pub(crate) mod probes;
+pub(crate) mod receive;
 pub(crate) mod request;
 pub(crate) mod speculation;
-pub(crate) mod stream;
-pub(crate) mod tokens;
-pub(crate) mod tools;
+pub(crate) mod status;
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::app::App;
+
+/// The paths that generate text.
+pub(crate) fn generation_routes() -> Router<Arc<App>> {
+    openai::generation_routes()
+}
+
+/// All other paths.
+pub(crate) fn other_routes() -> Router<Arc<App>> {
+    openai::other_routes().merge(llama_server::routes()).merge(status::routes()).merge(openapi::routes())
+}

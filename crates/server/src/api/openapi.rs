@@ -1,12 +1,22 @@
-//! `/openapi.json`: the OpenAPI document of the API, from which docs/api.md is made.
+//! `/openapi.json`: the OpenAPI document, the source of docs/api.md.
 
+use std::sync::Arc;
+
+use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
+use axum::routing::get;
 
-/// The document, but for the version.
+use crate::app::App;
+
+/// The document, without the version.
 const DOCUMENT: &str = include_str!("openapi.json");
 
-pub(crate) async fn document() -> impl IntoResponse {
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/openapi.json", get(document))
+}
+
+async fn document() -> impl IntoResponse {
     let version = concat!("\"version\": \"", env!("CARGO_PKG_VERSION"), "\"");
     let text = DOCUMENT.replacen("\"version\": \"VERSION\"", version, 1);
     ([(header::CONTENT_TYPE, "application/json")], text)

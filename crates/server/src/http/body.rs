@@ -1,51 +1,75 @@
-//! The body of a request, read to its end within the server's limits.
+//! Reading the body of a request within the server's limits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
 use futures_util::StreamExt;
 
-use crate::api::fields::Fields;
-use crate::api::heavy;
-use crate::app::App;
 use crate::error::ApiError;
 use crate::http::limits;
-use crate::observe::ticket::Ticket;
 
-/// A body that is too large is read on, and thrown away, up to so many times the limit: most clients look for an answer only when they have sent all they have.
+/// A body that is too large is read on, and discarded, up to this many times the limit: most clients
+/// read an answer only after they have sent everything.
 const READ_ON: usize = 8;
 
-/// Reads a body as a JSON object.
-pub(crate) async fn read(app: &App, request: Request<Body>) -> Result<Fields, ApiError> {
-    let ticket = app.records_bodies().then(|| Ticket::of(&request));
-    let bytes = collect(request.into_body(), app.options().body_limit, app.bodies());
-    match tokio::time::timeout(app.options().read_timeout, bytes).await {
-        Ok(bytes) => {
-            let bytes = bytes?;
-            let fields = heavy::run(bytes.bytes.len(), || Fields::read(&bytes.bytes))?;
-            if let Some(ticket) = ticket {
-                ticket.keep(bytes.bytes.clone().into());
+/// Reads bodies, and counts the bytes of those that are being received.
+#[derive(Debug)]
+pub(crate) struct BodyReader {
+    limit: usize, // bytes of one body
+    time: Duration,
+    received: AtomicUsize, // bytes of all bodies that are held
+}
+
+impl BodyReader {
+    /// `limit`: largest body in bytes; `time`: time limit of one.
+    pub(crate) fn new(limit: usize, time: Duration) -> Self {
+        BodyReader { limit, time, received: AtomicUsize::new(0) }
+    }
+
+    /// All bytes of a body. They count among the received ones until they are dropped.
+    pub(crate) async fn read(&self, body: Body) -> Result<ReceivedBody<'_>, ApiError> {
+        let received = tokio::time::timeout(self.time, self.collect(body)).await;
+        received.unwrap_or_else(|_| Err(ApiError::too_slow()))
+    }
+
+    async fn collect(&self, body: Body) -> Result<ReceivedBody<'_>, ApiError> {
+        let mut pieces = body.into_data_stream();
+        let (mut received, mut seen) = (ReceivedBody { bytes: Vec::new(), all: &self.received }, 0_usize);
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|error| ApiError::bad_request(format!("cannot read the body: {error}")))?;
+            seen = seen.saturating_add(piece.len());
+            if seen <= self.limit {
+                received.push(&piece)?;
+            } else if seen <= self.limit.saturating_mul(READ_ON) {
+                received.clear();
+            } else {
+                break;
             }
-            Ok(fields)
         }
-        Err(_) => Err(ApiError::too_slow()),
+        if seen > self.limit { Err(ApiError::too_large(self.limit)) } else { Ok(received) }
     }
 }
 
-/// The bytes of a body, which count among those that the server holds.
-struct Held<'a> {
+/// The bytes of a body, counted among those of all bodies.
+#[derive(Debug)]
+pub(crate) struct ReceivedBody<'a> {
     bytes: Vec<u8>,
     all: &'a AtomicUsize,
 }
 
-impl Held<'_> {
+impl ReceivedBody<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     fn push(&mut self, piece: &[u8]) -> Result<(), ApiError> {
-        let held = self.all.fetch_add(piece.len(), Ordering::SeqCst) + piece.len();
+        let all = self.all.fetch_add(piece.len(), Ordering::SeqCst) + piece.len();
         self.bytes.extend_from_slice(piece);
-        // One alone is never too much.
-        if held > limits::BODIES && held > self.bytes.len() {
-            return Err(ApiError::overloaded("the bodies that are on their way are more than this server holds"));
+        // A single body is never refused here, whatever its size.
+        if all > limits::BODIES && all > self.bytes.len() {
+            let why = format!("the bodies being received exceed the server's limit of {} bytes", limits::BODIES);
+            return Err(ApiError::overloaded(why));
         }
         Ok(())
     }
@@ -56,28 +80,10 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ReceivedBody<'_> {
     fn drop(&mut self) {
         self.clear();
     }
-}
-
-/// All of a body. `all`: bytes of all bodies that are held.
-async fn collect(body: Body, limit: usize, all: &AtomicUsize) -> Result<Held<'_>, ApiError> {
-    let mut pieces = body.into_data_stream();
-    let (mut held, mut seen) = (Held { bytes: Vec::new(), all }, 0_usize);
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))?;
-        seen = seen.saturating_add(piece.len());
-        if seen <= limit {
-            held.push(&piece)?;
-        } else if seen <= limit.saturating_mul(READ_ON) {
-            held.clear();
-        } else {
-            break;
-        }
-    }
-    if seen > limit { Err(ApiError::too_large(limit)) } else { Ok(held) }
 }
 
 #[cfg(test)]
@@ -86,22 +92,29 @@ mod tests {
 
     use super::*;
 
-    async fn sent(sizes: &[usize], limit: usize, all: &AtomicUsize) -> Result<usize, u64> {
+    async fn sent(sizes: &[usize], reader: &BodyReader) -> Result<usize, u16> {
         let pieces: Vec<_> = sizes.iter().map(|size| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; *size]))).collect();
         let body = Body::from_stream(futures_util::stream::iter(pieces));
-        let held = collect(body, limit, all).await.map(|held| held.bytes.len());
-        held.map_err(|error| axum::response::IntoResponse::into_response(error).status().as_u16().into())
+        let received = reader.read(body).await.map(|received| received.bytes().len());
+        received.map_err(|error| error.status().as_u16())
     }
 
     #[tokio::test]
-    async fn a_body_is_held_within_its_limit_and_that_of_all_of_them() {
-        let all = AtomicUsize::new(0);
-        assert_eq!(sent(&[4, 6], 10, &all).await, Ok(10));
-        assert_eq!(sent(&[4, 6, 1], 10, &all).await, Err(413));
-        assert_eq!(sent(&[60, 60], 10, &all).await, Err(413), "it is not read for ever");
-        assert_eq!(all.load(Ordering::SeqCst), 0, "all is given back");
-        all.store(limits::BODIES - 5, Ordering::SeqCst);
-        assert_eq!((sent(&[5], 10, &all).await, sent(&[4, 2], 10, &all).await), (Ok(5), Err(429)));
-        assert_eq!(all.load(Ordering::SeqCst), limits::BODIES - 5);
+    async fn a_body_is_held_within_its_own_limit_and_that_of_all_bodies() {
+        let reader = BodyReader::new(10, Duration::from_secs(3600));
+        assert_eq!(sent(&[4, 6], &reader).await, Ok(10));
+        assert_eq!(sent(&[4, 6, 1], &reader).await, Err(413));
+        assert_eq!(sent(&[60, 60], &reader).await, Err(413), "reading on has a bound");
+        assert_eq!(reader.received.load(Ordering::SeqCst), 0, "all bytes are given back");
+        reader.received.store(limits::BODIES - 5, Ordering::SeqCst);
+        assert_eq!((sent(&[5], &reader).await, sent(&[4, 2], &reader).await), (Ok(5), Err(429)));
+        assert_eq!(reader.received.load(Ordering::SeqCst), limits::BODIES - 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_is_refused() {
+        let reader = BodyReader::new(10, Duration::from_secs(30));
+        let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        assert_eq!(reader.read(body).await.map_err(|error| error.status().as_u16()).err(), Some(408));
     }
 }

@@ -1,4 +1,4 @@
-//! The connections: how many there may be, how long they may take, and how they end.
+//! Connections: their number, their time limits, and their end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,25 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::limits;
-use crate::http::wire::Wire;
-use crate::serve::ServeOptions;
+use crate::http::stall::StallGuard;
 
-/// After how long without a word the system asks whether the other side is still there.
+/// Idle time after which the system probes whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// How long connections that were opened just before the stop have to bring their requests; those that bring none are closed.
+/// Time that connections opened just before the stop have to send a request; idle ones are closed then.
 const LAST_CALL: Duration = Duration::from_millis(300);
-/// How long to wait when the system has no more sockets to give.
+/// Wait before the next attempt when the system has no free socket.
 const NO_SOCKET: Duration = Duration::from_millis(100);
+
+/// Limits of connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    /// Most connections at a time.
+    pub(crate) most: usize,
+    /// Time limit for the headers of a request.
+    pub(crate) header_time: Duration,
+    /// Time limit for a client that reads nothing.
+    pub(crate) stall_time: Duration,
+}
 
 /// How connections are served.
 struct Connections {
@@ -31,15 +41,15 @@ struct Connections {
     stall: Duration,
 }
 
-/// Serves until `stop`, and then until the requests under way have their answers. Connections that come after that get one answer each: the router knows that the
-/// server is about to stop.
+/// Serves until `stop`, and then until running requests have their answers. A connection that is opened later gets one answer: the
+/// router knows that the server stops.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    options: &ServeOptions,
+    limits: &ConnectionLimits,
     stop: impl Future<Output = ()>,
 ) {
-    let mut connections = Connections::new(router, options);
+    let mut connections = Connections::new(router, limits);
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);
     loop {
@@ -65,27 +75,27 @@ pub(crate) async fn serve(
 }
 
 impl Connections {
-    fn new(router: Router, options: &ServeOptions) -> Self {
+    fn new(router: Router, connections: &ConnectionLimits) -> Self {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(options.read_timeout)
+            .header_read_timeout(connections.header_time)
             .max_headers(limits::MOST_HEADERS)
             .max_header_size(limits::HEADER_BYTES)
             .max_buf_size(limits::BUFFER);
-        let places = Arc::new(Semaphore::new(options.most_connections.clamp(1, Semaphore::MAX_PERMITS)));
-        Connections { http, places, router, stall: options.stall_timeout }
+        let places = Arc::new(Semaphore::new(connections.most.clamp(1, Semaphore::MAX_PERMITS)));
+        Connections { http, places, router, stall: connections.stall_time }
     }
 
-    /// The next connection, when there is a place for it.
+    /// The next connection, once the number of open ones allows it.
     async fn accept(&self, listener: &TcpListener) -> (TcpStream, OwnedSemaphorePermit) {
         loop {
             let Ok(place) = self.places.clone().acquire_owned().await else {
-                return std::future::pending().await; // nobody closes the semaphore
+                return std::future::pending().await; // the semaphore is never closed
             };
             match listener.accept().await {
                 Ok((stream, _)) => return (stream, place),
                 Err(error) => {
-                    // A client that has left already, or no socket left: others end in time.
+                    // The client has left already, or the system has no free socket until other connections end.
                     tracing::debug!(%error, "a connection could not be accepted");
                     tokio::time::sleep(NO_SOCKET).await;
                 }
@@ -93,13 +103,13 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end on a task of its own; `graceful` waits for it.
+    /// Serves a connection on its own task; `graceful` waits for its end.
     fn open(&self, stream: TcpStream, place: OwnedSemaphorePermit, graceful: Option<&GracefulShutdown>) {
-        if let Err(error) = settle(&stream, self.stall) {
+        if let Err(error) = configure(&stream, self.stall) {
             tracing::debug!(%error, "a connection could not be set up");
         }
-        let wire = TokioIo::new(Wire::new(stream, self.stall));
-        let served = self.http.serve_connection(wire, TowerToHyperService::new(self.router.clone()));
+        let stream = TokioIo::new(StallGuard::new(stream, self.stall));
+        let served = self.http.serve_connection(stream, TowerToHyperService::new(self.router.clone()));
         let served = match graceful {
             Some(graceful) => futures_util::future::Either::Left(graceful.watch(served)),
             None => futures_util::future::Either::Right(served),
@@ -113,8 +123,8 @@ impl Connections {
     }
 }
 
-/// Tokens go out at once, no more than a bounded part of them is in the system's hands, and a client that has vanished is noticed.
-fn settle(stream: &TcpStream, stall: Duration) -> std::io::Result<()> {
+/// Sends tokens at once, bounds what the system buffers, and detects clients that have vanished.
+fn configure(stream: &TcpStream, stall: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_send_buffer_size(limits::SEND_BUFFER)?;

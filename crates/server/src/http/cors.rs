@@ -1,6 +1,6 @@
-//! Which other origins' pages may read the answers in a browser: none, unless the options name them.
+//! Which other origins' pages may use the server from a browser: none, unless the options name them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,55 +11,75 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use crate::app::App;
 use crate::error::ApiError;
-use crate::serve::{ServeError, ServeOptions};
 
 /// How long a browser may remember the answer to a preflight.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// The layer that answers preflights and sets the headers; none where no origin is named. `*` is every origin.
-///
-/// # Errors
-/// [`ServeError::Origin`].
-pub(crate) fn layer(origins: &[String]) -> Result<Option<CorsLayer>, ServeError> {
-    if origins.is_empty() {
-        return Ok(None);
-    }
-    let values = origins.iter().map(|origin| value(origin)).collect::<Result<Vec<_>, _>>()?;
-    let allowed =
-        if origins.iter().any(|origin| origin == "*") { AllowOrigin::any() } else { AllowOrigin::list(values) };
-    Ok(Some(
-        CorsLayer::new()
-            .allow_origin(allowed)
-            .allow_methods([Method::GET, Method::POST])
-            .allow_headers(AllowHeaders::mirror_request())
-            .expose_headers([header::RETRY_AFTER])
-            .max_age(MAX_AGE),
-    ))
+/// An origin that is not of the form `scheme://host[:port]`.
+#[derive(Debug)]
+pub(crate) struct MalformedOrigin(pub(crate) String);
+
+/// The origins whose pages may use the server.
+#[derive(Debug)]
+pub(crate) struct AllowedOrigins {
+    named: Vec<String>, // `*` is every origin
+    local: bool,        // whether the server listens on this machine only
 }
 
-/// Refuses what pages of other origins ask for. A browser asks first only where a request is out of the ordinary: a form's would be computed, though its answer could not be
-/// read. And a page whose name was made to lead to this machine is of the same origin by its name: where the server listens on this machine only, it must have one of the
-/// machine's own.
-pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
-    match foreign(app.options(), request.headers()) {
+impl AllowedOrigins {
+    /// `addr`: where the server listens.
+    pub(crate) fn new(origins: &[String], addr: SocketAddr) -> Arc<Self> {
+        Arc::new(AllowedOrigins { named: origins.to_vec(), local: addr.ip().is_loopback() })
+    }
+
+    /// The layer that answers preflights and sets the headers; `None` where no origin is named.
+    ///
+    /// # Errors
+    /// The first origin that is malformed.
+    pub(crate) fn layer(&self) -> Result<Option<CorsLayer>, MalformedOrigin> {
+        if self.named.is_empty() {
+            return Ok(None);
+        }
+        let values = self.named.iter().map(|origin| header_value(origin)).collect::<Result<Vec<_>, _>>()?;
+        let any = self.named.iter().any(|origin| origin == "*");
+        let allowed = if any { AllowOrigin::any() } else { AllowOrigin::list(values) };
+        Ok(Some(
+            CorsLayer::new()
+                .allow_origin(allowed)
+                .allow_methods([Method::GET, Method::POST])
+                .allow_headers(AllowHeaders::mirror_request())
+                .expose_headers([header::RETRY_AFTER])
+                .max_age(MAX_AGE),
+        ))
+    }
+
+    /// The origin of the page that sends the request, if that page may not use the server.
+    fn refused(&self, headers: &HeaderMap) -> Option<String> {
+        let origin = String::from_utf8_lossy(headers.get(header::ORIGIN)?.as_bytes()).into_owned();
+        let named = self.named.iter().any(|known| known == "*" || *known == origin);
+        let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let own = origin.split_once("://").is_some_and(|(_, of)| of == host);
+        let allowed = named || (own && (!self.local || is_local(host)));
+        (!allowed).then_some(origin)
+    }
+}
+
+/// Refuses requests from pages of other origins. A browser sends a simple request, such as a form's, without a preflight: it would
+/// be computed although the page cannot read the answer. A page whose host name was made to resolve to this machine has the
+/// server's own origin: a server that listens on this machine only therefore requires one of the machine's own names.
+pub(crate) async fn refuse_other_origins(
+    State(origins): State<Arc<AllowedOrigins>>,
+    request: Request<Body>,
+    next: Next,
+) -> Response {
+    match origins.refused(request.headers()) {
         None => next.run(request).await,
         Some(origin) => ApiError::forbidden(&origin).into_response(),
     }
 }
 
-/// The origin of a page that is not let in.
-fn foreign(options: &ServeOptions, headers: &HeaderMap) -> Option<String> {
-    let origin = String::from_utf8_lossy(headers.get(header::ORIGIN)?.as_bytes()).into_owned();
-    let named = options.cors_origins.iter().any(|known| known == "*" || *known == origin);
-    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let own = origin.split_once("://").is_some_and(|(_, of)| of == host);
-    let let_in = named || (own && (!options.addr.ip().is_loopback() || is_local(host)));
-    (!let_in).then_some(origin)
-}
-
-/// Whether a host, with its port, is named by an address or as this machine.
+/// Whether a host with its port is an IP address or a name of this machine.
 fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
@@ -68,17 +88,17 @@ fn is_local(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// An origin as browsers send it: a scheme, a host, and a port if it is not the scheme's own.
-fn value(origin: &str) -> Result<HeaderValue, ServeError> {
-    let wrong = || ServeError::Origin { origin: origin.to_owned() };
-    let sound = |origin: &str| match origin.split_once("://") {
+/// An origin as browsers send it: a scheme, a host, and the port unless it is the scheme's default.
+fn header_value(origin: &str) -> Result<HeaderValue, MalformedOrigin> {
+    let malformed = || MalformedOrigin(origin.to_owned());
+    let well_formed = |origin: &str| match origin.split_once("://") {
         Some((scheme, rest)) => !scheme.is_empty() && !rest.is_empty() && !rest.contains(['/', '?', '#', '@', '*']),
         None => origin == "*" || origin == "null",
     };
-    if !sound(origin) {
-        return Err(wrong());
+    if !well_formed(origin) {
+        return Err(malformed());
     }
-    HeaderValue::from_str(origin).map_err(|_| wrong())
+    HeaderValue::from_str(origin).map_err(|_| malformed())
 }
 
 #[cfg(test)]
@@ -86,24 +106,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_let_in_by_address_by_name_or_because_they_are_the_servers_own() {
+    fn a_malformed_origin_is_refused() {
+        for origin in ["example.org", "https://", "https://a/b", "://a", ""] {
+            let origins = AllowedOrigins::new(&[origin.to_owned()], "127.0.0.1:1".parse().expect("an address"));
+            assert_eq!(origins.layer().err().map(|error| error.0).as_deref(), Some(origin));
+        }
+    }
+
+    #[test]
+    fn only_named_origins_and_the_servers_own_are_allowed() {
         let refused = |addr: &str, origins: &[&str], origin: Option<&str>, host: &str| {
-            let mut options = ServeOptions::new(addr.parse().expect("an address"), "tiny");
-            options.cors_origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
+            let origins: Vec<String> = origins.iter().map(|origin| (*origin).to_owned()).collect();
+            let origins = AllowedOrigins::new(&origins, addr.parse().expect("an address"));
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().expect("a value"));
             if let Some(origin) = origin {
                 headers.insert(header::ORIGIN, origin.parse().expect("a value"));
             }
-            foreign(&options, &headers).is_some()
+            origins.refused(&headers).is_some()
         };
         let (here, everywhere) = ("127.0.0.1:8080", "0.0.0.0:8080");
-        assert!(!refused(here, &[], None, "localhost:8080"), "no page asks");
+        assert!(!refused(here, &[], None, "localhost:8080"), "no page sends it");
         for own in ["127.0.0.1:8080", "localhost:8080", "[::1]:8080", "box.localhost:8080"] {
             assert!(!refused(here, &[], Some(&format!("http://{own}")), own), "{own}");
         }
         assert!(refused(here, &[], Some("http://evil.example"), "127.0.0.1:8080"));
-        assert!(refused(here, &[], Some("http://evil.example:8080"), "evil.example:8080"), "a name that leads here");
+        assert!(
+            refused(here, &[], Some("http://evil.example:8080"), "evil.example:8080"),
+            "a name that resolves to this machine"
+        );
         assert!(refused(here, &[], Some("null"), "127.0.0.1:8080"));
         assert!(!refused(here, &["https://chat.example"], Some("https://chat.example"), "127.0.0.1:8080"));
         assert!(!refused(here, &["*"], Some("https://any.example"), "127.0.0.1:8080"));

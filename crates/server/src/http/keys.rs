@@ -1,4 +1,4 @@
-//! The keys of which a request must carry one.
+//! API keys: a request must carry one of them.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
-use crate::app::App;
 use crate::error::ApiError;
 use crate::page;
 
-/// Paths that need no key: whoever keeps the server running has none.
-const OPEN: [&str; 2] = ["/livez", "/readyz"];
+/// Paths that need no key: orchestrators probe without one.
+const OPEN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
-/// Hashes of the keys; none: no request needs one.
+/// SHA-256 hashes of the keys; without any, no request needs a key.
 #[derive(Debug)]
-pub(crate) struct Keys(Vec<[u8; 32]>);
+pub(crate) struct ApiKeys(Vec<[u8; 32]>);
 
-impl Keys {
-    pub(crate) fn new(keys: &[String]) -> Self {
-        Keys(keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect())
+impl ApiKeys {
+    pub(crate) fn new(keys: &[String]) -> Arc<Self> {
+        Arc::new(ApiKeys(keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect()))
     }
 
-    /// Whether the request carries one of the keys, if keys are asked for. All keys are compared to the end, by their hashes, so that the time tells nothing.
+    /// Whether the request carries one of the keys, if keys are required. It compares the hashes of all keys to their ends,
+    /// so that the time taken reveals nothing.
     fn admit(&self, request: &Request<Body>) -> bool {
         if self.0.is_empty() {
             return true;
@@ -42,10 +42,11 @@ impl Keys {
     }
 }
 
-/// Refuses requests without a key, where one is asked for: known paths and unknown ones alike. The page's files hold no data and are open.
-pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+/// Refuses requests without a key where keys are required, on known and unknown paths alike. The files of the page hold no
+/// data and need no key.
+pub(crate) async fn require_key(State(keys): State<Arc<ApiKeys>>, request: Request<Body>, next: Next) -> Response {
     let path = request.uri().path();
-    if OPEN.contains(&path) || page::has(path) || app.keys().admit(&request) {
+    if OPEN_PATHS.contains(&path) || page::has(path) || keys.admit(&request) {
         return next.run(request).await;
     }
     ApiError::unauthorized().into_response()

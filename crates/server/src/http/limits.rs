@@ -1,58 +1,58 @@
-//! What a request, a connection and the server as a whole may come to. docs/serving.md has the same table; a test compares them.
+//! Limits of a request, of a connection and of the server. docs/serving.md has the same table; a test compares them.
 
 use std::time::Duration;
 
 use selfspec_text::LONGEST_GRAMMAR;
 
-/// Most answers to a request.
+/// Most choices of a request.
 pub(crate) const MOST_CHOICES: u64 = 16;
 /// Most stop strings.
 pub(crate) const MOST_STOPS: usize = 16;
-/// Most bytes of one of them.
+/// Most bytes of a stop string.
 pub(crate) const LONGEST_STOP: usize = 1024;
-/// Most biases.
+/// Most tokens with a logit bias.
 pub(crate) const MOST_BIASES: usize = 1024;
 /// Most messages of a conversation.
 pub(crate) const MOST_MESSAGES: usize = 4096;
-/// Most functions that a request offers.
+/// Most tools of a request.
 pub(crate) const MOST_TOOLS: usize = 128;
-/// Most calls of functions in a message or an answer.
+/// Most tool calls in a message or an answer.
 pub(crate) const MOST_CALLS: usize = 128;
-/// Largest function, schema, expression or grammar, in bytes: what the compiler of grammars takes.
+/// Largest tool, schema, regular expression or grammar, in bytes: the limit of the grammar compiler.
 pub(crate) const LARGEST_SCHEMA: usize = LONGEST_GRAMMAR;
-/// Deepest nesting of a function or a schema.
+/// Deepest nesting of a tool or a schema.
 pub(crate) const SCHEMA_DEPTH: usize = 50;
-/// Most alternatives with a token's log-probability.
+/// Most alternatives beside a token's log-probability.
 pub(crate) const MOST_TOP: u64 = 20;
 /// Deepest nesting of a body's JSON.
 pub(crate) const DEPTH: usize = 64;
 
-/// Largest body, in bytes, unless the options say otherwise.
+/// Largest body, in bytes, by default.
 pub(crate) const BODY: usize = 8 << 20;
-/// Most bytes of all bodies that are on their way.
+/// Most bytes of all bodies that are being received.
 pub(crate) const BODIES: usize = 256 << 20;
-/// Most bytes of a request's first line and headers.
+/// Most bytes of a request line and headers.
 pub(crate) const HEADER_BYTES: usize = 32 << 10;
 /// Most headers.
 pub(crate) const MOST_HEADERS: usize = 100;
-/// How long headers may take to come, counted from the connection's opening or its last answer; and a body after them.
+/// Time limit for headers, counted from the connection's opening or its last answer; and for the body after them.
 pub(crate) const READ_TIME: Duration = Duration::from_secs(30);
 /// Bytes that a connection may read ahead or have ready to send.
 pub(crate) const BUFFER: usize = 64 << 10;
-/// Bytes that the system may hold for a connection to send.
+/// Bytes that the system may buffer for a connection to send.
 pub(crate) const SEND_BUFFER: usize = 256 << 10;
 
-/// Most connections at a time, unless the options say otherwise.
+/// Most connections at a time, by default.
 pub(crate) const CONNECTIONS: usize = 1024;
-/// Most requests that are taken on at a time.
+/// Most queued and running choices at a time, by default.
 pub(crate) const REQUESTS: usize = 128;
-/// Most prompt tokens of all of them.
+/// Most prompt tokens of all queued and running choices, by default.
 pub(crate) const TOKENS: usize = 256 << 10;
-/// Events of a request that wait for its client to read; a round may add a few. With more of them the request rests.
-pub(crate) const EVENTS: usize = 256;
-/// How long a client may take none of what is sent to it.
+/// Unread events of a request, which a round may exceed by a few. With more the request pauses.
+pub(crate) const UNREAD_EVENTS: usize = 256;
+/// Time limit for a client that reads nothing.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
-/// How long requests under way have to end when the server stops.
+/// Time that running requests have to end when the server stops.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -73,22 +73,22 @@ mod tests {
             ("`logit_bias`: tokens", MOST_BIASES.to_string()),
             ("`messages`", MOST_MESSAGES.to_string()),
             ("`tools`", MOST_TOOLS.to_string()),
-            ("calls of functions in a message", MOST_CALLS.to_string()),
-            ("a function, schema, expression or grammar", kib(LARGEST_SCHEMA)),
-            ("nesting of a function or schema", SCHEMA_DEPTH.to_string()),
+            ("tool calls in a message", MOST_CALLS.to_string()),
+            ("a tool, schema, regular expression or grammar", kib(LARGEST_SCHEMA)),
+            ("nesting of a tool or schema", SCHEMA_DEPTH.to_string()),
             ("`top_logprobs`, `logprobs` of completions", MOST_TOP.to_string()),
             ("nesting of the JSON", DEPTH.to_string()),
             ("body", mib(BODY)),
-            ("all bodies on their way", mib(BODIES)),
-            ("first line and headers", kib(HEADER_BYTES)),
+            ("all bodies being received", mib(BODIES)),
+            ("request line and headers", kib(HEADER_BYTES)),
             ("number of headers", MOST_HEADERS.to_string()),
-            ("time for the headers to come, and for the body", seconds(READ_TIME)),
+            ("time to receive the headers, and the body", seconds(READ_TIME)),
             ("connections", CONNECTIONS.to_string()),
-            ("requests under way", REQUESTS.to_string()),
-            ("prompt tokens under way", TOKENS.to_string()),
-            ("events that wait for a client to read", EVENTS.to_string()),
-            ("time in which a client takes nothing", seconds(STALL_TIME)),
-            ("time to end at a stop", seconds(DRAIN_TIME)),
+            ("queued and running requests", REQUESTS.to_string()),
+            ("prompt tokens of these requests", TOKENS.to_string()),
+            ("unread events of a request", UNREAD_EVENTS.to_string()),
+            ("time in which a client reads nothing", seconds(STALL_TIME)),
+            ("time for running requests when the server stops", seconds(DRAIN_TIME)),
         ];
         for (name, value) in rows {
             let row = format!("| {name} | {value} |");

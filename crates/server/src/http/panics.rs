@@ -1,4 +1,4 @@
-//! A panic while a request is answered ends that request, with an error, and no other.
+//! A panic while a request is answered fails that request only.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -12,8 +12,8 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::error::ApiError;
 
-/// Answers 500 if the handler panics; a stream that panics on its way ends with an event that says so.
-pub(crate) async fn catch(request: Request<Body>, next: Next) -> Response {
+/// Answers 500 if the handler panics. A stream that panics ends with an error event.
+pub(crate) async fn catch_panics(request: Request<Body>, next: Next) -> Response {
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) if is_stream(&response) => {
             let (parts, body) = response.into_parts();
@@ -33,12 +33,12 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-/// Logs the panic, and gives what the client is told of it.
+/// Logs the panic. The client gets an error without its details.
 fn error_of(panic: &(dyn Any + Send)) -> ApiError {
     let message = panic.downcast_ref::<&str>().copied();
     let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(message, "a request panicked");
-    ApiError::internal("the server made a mistake while it answered; its log has more")
+    ApiError::internal("internal error while answering; the server's log has the details")
 }
 
 #[cfg(test)]
@@ -54,20 +54,20 @@ mod tests {
         let stream = || async {
             let pieces = futures_util::stream::iter(0..3).map(|i| match i {
                 0 => Ok::<_, std::io::Error>(Bytes::from_static(b"data: {}\n\n")),
-                _ => panic!("on its way"),
+                _ => panic!("in the stream"),
             });
             ([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], Body::from_stream(pieces))
         };
-        let falls = || async {
+        let panics = || async {
             if true {
-                panic!("over its feet")
+                panic!("in the handler")
             }
         };
         Router::new()
-            .route("/falls", get(falls))
+            .route("/panics", get(panics))
             .route("/stream", get(stream))
-            .route("/stands", get(|| async { "fine" }))
-            .layer(from_fn(catch))
+            .route("/answers", get(|| async { "fine" }))
+            .layer(from_fn(catch_panics))
     }
 
     async fn ask(path: &str) -> (u16, String) {
@@ -80,10 +80,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_handler_that_panics_is_a_500_and_others_go_on() {
-        let (status, body) = ask("/falls").await;
+        let (status, body) = ask("/panics").await;
         assert_eq!(status, 500);
-        assert!(body.contains("\"type\":\"server_error\"") && !body.contains("feet"), "{body}");
-        assert_eq!(ask("/stands").await, (200, "fine".to_owned()));
+        assert!(body.contains("\"type\":\"server_error\"") && !body.contains("in the handler"), "{body}");
+        assert_eq!(ask("/answers").await, (200, "fine".to_owned()));
     }
 
     #[tokio::test]

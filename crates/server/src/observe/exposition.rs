@@ -1,62 +1,62 @@
-//! Metrics as Prometheus' text format and as a table for people, both from one list.
+//! Metrics in Prometheus' text format and as a Markdown table, both from one list.
 
 use std::fmt::Write;
 
 use selfspec_engine::HistogramReading;
 
-/// What the names of all metrics begin with.
+/// The prefix of all names.
 const PREFIX: &str = "selfspec_";
 
-/// What kind of number a metric is.
+/// Prometheus' type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
 
 /// A metric with its values.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct MetricFamily {
     name: &'static str, // without the prefix
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
     labels: &'static [&'static str],
-    samples: Vec<(Vec<String>, Value)>, // (values of the labels, value)
+    samples: Vec<(Vec<String>, MetricValue)>, // (values of the labels, value)
 }
 
 #[derive(Debug)]
-enum Value {
+enum MetricValue {
     Number(f64),
     Histogram(HistogramReading),
 }
 
-impl Family {
+impl MetricFamily {
     pub(crate) fn counter(name: &'static str, help: &'static str) -> Self {
-        Family { name, kind: Kind::Counter, help, labels: &[], samples: Vec::new() }
+        MetricFamily { name, kind: MetricKind::Counter, help, labels: &[], samples: Vec::new() }
     }
 
     pub(crate) fn gauge(name: &'static str, help: &'static str) -> Self {
-        Family { kind: Kind::Gauge, ..Family::counter(name, help) }
+        MetricFamily { kind: MetricKind::Gauge, ..MetricFamily::counter(name, help) }
     }
 
     pub(crate) fn histogram(name: &'static str, help: &'static str) -> Self {
-        Family { kind: Kind::Histogram, ..Family::counter(name, help) }
+        MetricFamily { kind: MetricKind::Histogram, ..MetricFamily::counter(name, help) }
     }
 
-    /// Names its labels.
+    /// Sets the names of its labels.
     pub(crate) fn by(self, labels: &'static [&'static str]) -> Self {
-        Family { labels, ..self }
+        MetricFamily { labels, ..self }
     }
 
     /// Adds the value of a metric without labels.
@@ -66,18 +66,18 @@ impl Family {
 
     /// Adds the value with these labels.
     pub(crate) fn at(mut self, labels: Vec<String>, value: f64) -> Self {
-        self.samples.push((labels, Value::Number(value)));
+        self.samples.push((labels, MetricValue::Number(value)));
         self
     }
 
-    /// Adds the values with each of some values of its one label.
+    /// Adds a value for each of these values of its only label.
     pub(crate) fn each(self, values: impl IntoIterator<Item = (impl ToString, f64)>) -> Self {
         values.into_iter().fold(self, |family, (label, value)| family.at(vec![label.to_string()], value))
     }
 
-    /// Adds the histograms with each of some values of its one label.
+    /// Adds a histogram for each of these values of its only label.
     pub(crate) fn times(mut self, values: impl IntoIterator<Item = (impl ToString, HistogramReading)>) -> Self {
-        let samples = values.into_iter().map(|(label, times)| (vec![label.to_string()], Value::Histogram(times)));
+        let samples = values.into_iter().map(|(label, times)| (vec![label.to_string()], MetricValue::Histogram(times)));
         self.samples.extend(samples);
         self
     }
@@ -95,8 +95,8 @@ impl Family {
         writeln!(out, "# TYPE {name} {}", self.kind.name())?;
         for (labels, value) in &self.samples {
             match value {
-                Value::Number(number) => writeln!(out, "{name}{} {number}", self.labels(labels, None))?,
-                Value::Histogram(times) => {
+                MetricValue::Number(number) => writeln!(out, "{name}{} {number}", self.labels(labels, None))?,
+                MetricValue::Histogram(times) => {
                     let ends = times.bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
                     for (end, count) in ends.zip(&times.cumulative) {
                         writeln!(out, "{name}_bucket{} {count}", self.labels(labels, Some(("le", &end))))?;
@@ -111,37 +111,38 @@ impl Family {
     }
 }
 
-/// The value of a label as it stands between quotation marks.
+/// A label's value as it is written between quotation marks.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Prometheus' text format, version 0.0.4.
-pub(crate) fn text(families: &[Family]) -> String {
+pub(crate) fn text(families: &[MetricFamily]) -> String {
     let mut out = String::new();
     for family in families {
-        let _ = family.write(&mut out); // a string takes whatever is written
+        let _ = family.write(&mut out); // writing to a string cannot fail
     }
     out
 }
 
 /// A Markdown table of the metrics.
 #[cfg(test)]
-pub(crate) fn table(families: &[Family]) -> String {
-    let row = |family: &Family| {
+pub(crate) fn table(families: &[MetricFamily]) -> String {
+    let row = |family: &MetricFamily| {
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let (name, kind, help) = (family.name, family.kind.name(), family.help);
         format!("| `{PREFIX}{name}` | {kind} | {} | {help} |\n", labels.join(", "))
     };
     let rows: String = families.iter().map(row).collect();
-    format!("| metric | kind | labels | what it is |\n|---|---|---|---|\n{rows}")
+    format!("| metric | kind | labels | meaning |\n|---|---|---|---|\n{rows}")
 }
 
-/// The names that a query may use.
+/// The names that queries may use.
 #[cfg(test)]
-pub(crate) fn names(families: &[Family]) -> Vec<String> {
+pub(crate) fn names(families: &[MetricFamily]) -> Vec<String> {
     let names = families.iter().flat_map(|family| {
-        let endings: &[&str] = if family.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let endings: &[&str] =
+            if family.kind == MetricKind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
         endings.iter().map(|ending| format!("{PREFIX}{}{ending}", family.name))
     });
     names.collect()
@@ -155,11 +156,11 @@ mod tests {
     fn families_are_written_as_prometheus_reads_them() {
         let times = HistogramReading { bounds: &[0.5, 1.0], cumulative: vec![1, 1, 3], sum: 7.25 };
         let families = [
-            Family::gauge("load", "What is under way.").is(2.0),
-            Family::counter("ends_total", "Ends.").by(&["why"]).each([("a \"b\"\n\\", 1.0), ("c", 0.0)]),
-            Family::histogram("wait_seconds", "Waits.").by(&["arm"]).times([("plain", times)]),
+            MetricFamily::gauge("load", "Running requests.").is(2.0),
+            MetricFamily::counter("ends_total", "Ends.").by(&["why"]).each([("a \"b\"\n\\", 1.0), ("c", 0.0)]),
+            MetricFamily::histogram("wait_seconds", "Waits.").by(&["arm"]).times([("plain", times)]),
         ];
-        let expected = "# HELP selfspec_load What is under way.\n# TYPE selfspec_load gauge\nselfspec_load 2\n\
+        let expected = "# HELP selfspec_load Running requests.\n# TYPE selfspec_load gauge\nselfspec_load 2\n\
                         # HELP selfspec_ends_total Ends.\n# TYPE selfspec_ends_total counter\n\
                         selfspec_ends_total{why=\"a \\\"b\\\"\\n\\\\\"} 1\nselfspec_ends_total{why=\"c\"} 0\n\
                         # HELP selfspec_wait_seconds Waits.\n# TYPE selfspec_wait_seconds histogram\n\

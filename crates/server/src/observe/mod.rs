@@ -1,8 +1,9 @@
-//! What is seen of requests: metrics, the record, and the arms of a comparison.
+//! What is observed of requests: metrics, the record of finished requests, and the arms of A/B comparisons.
 
 pub(crate) mod arm;
+pub(crate) mod context;
+pub(crate) mod count;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
+pub(crate) mod observer;
 pub(crate) mod record;
-pub(crate) mod ticket;
-pub(crate) mod watch;

@@ -1,5 +1,5 @@
-//! Servers for the length of a test, and what is asked of them.
-#![allow(dead_code)] // each test binary uses a part of it
+//! Servers for the duration of a test, and requests to them.
+#![allow(dead_code)] // each test binary uses a part of this module
 
 pub(crate) mod planted;
 
@@ -38,16 +38,17 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The engine's usual options.
+    /// The default options of the engine.
     pub(crate) fn engine() -> EngineOptions {
         EngineOptions { threads: Some(1), prefix_cache: true, ..EngineOptions::default() }
     }
 
+    /// A server on the tiny model, with these options.
     pub(crate) fn on(engine: &EngineOptions, change: impl FnOnce(&mut ServeOptions)) -> Self {
         Self::of(opened(engine), change)
     }
 
-    /// On another engine.
+    /// A server on another engine.
     pub(crate) fn of(engine: Arc<Engine>, change: impl FnOnce(&mut ServeOptions)) -> Self {
         let mut options = ServeOptions::new("127.0.0.1:0".parse().expect("an address"), "tiny");
         change(&mut options);
@@ -61,10 +62,12 @@ impl Running {
         Running { url, engine, stop, thread: Some(thread) }
     }
 
+    /// A server on the tiny model with the default options, changed.
     pub(crate) fn with(change: impl FnOnce(&mut ServeOptions)) -> Self {
         Self::on(&Self::engine(), change)
     }
 
+    /// A server on the tiny model with the default options.
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
@@ -99,14 +102,14 @@ impl Running {
         request.send(body).expect("an answer")
     }
 
-    /// Sends a request, reads the beginning of its answer, and leaves.
+    /// Sends a request, reads the beginning of its answer, and closes the connection.
     pub(crate) fn begin(&self, path: &str, body: &str) {
         let mut response = self.request(path, body, &[]);
         let mut first = [0; 64];
         response.body_mut().as_reader().read_exact(&mut first).expect("it begins");
     }
 
-    /// Takes no more work from now on.
+    /// Stops the server; requests that run may end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
@@ -123,23 +126,34 @@ impl Running {
         format!("{head} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
     }
 
-    /// Waits until so many requests are under way.
-    pub(crate) fn wait_for(&self, requests: usize) {
-        while !self.get("/metrics").1.contains(&format!("\nselfspec_requests {requests}\n")) {
+    /// Waits until this number of choices is queued or running. The number must not change again by itself.
+    pub(crate) fn wait_for(&self, choices: usize) {
+        self.wait_for_metric(&format!("requests {choices}"));
+    }
+
+    /// Waits until `/metrics` has this line; the prefix of the name is left out.
+    pub(crate) fn wait_for_metric(&self, line: &str) {
+        let line = format!("\nselfspec_{line}\n");
+        while !self.get("/metrics").1.contains(&line) {
             std::thread::yield_now();
         }
     }
 
-    /// Waits for what is live, and sees that every page is free.
+    /// Waits until no request runs, and checks that every page is free.
     pub(crate) fn pages_are_free(&self) {
         let (free, total) = self.engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("it goes on");
         assert_eq!(free, total);
     }
 
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        let mut response = agent().get(format!("{}{path}", self.url)).call().expect("an answer");
+        self.try_get(path).expect("an answer")
+    }
+
+    /// `None`: the server closed the connection without an answer.
+    pub(crate) fn try_get(&self, path: &str) -> Option<(u16, String)> {
+        let mut response = agent().get(format!("{}{path}", self.url)).call().ok()?;
         let text = text_of(&mut response);
-        (response.status().as_u16(), text)
+        Some((response.status().as_u16(), text))
     }
 }
 
@@ -157,12 +171,12 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends in peace");
+            thread.join().expect("the server ends without a panic");
         }
     }
 }
 
-/// A greedy completion that goes on to its limit.
+/// A greedy completion of `max_tokens` tokens.
 pub(crate) fn completion(more: &Value) -> Value {
     let mut body = json!({
         "prompt": "one two one two one two one two one two",
@@ -181,6 +195,8 @@ pub(crate) fn chunks(text: &str) -> Vec<Value> {
     assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
     events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").expect("data")).expect("JSON")).collect()
 }
+
+/// A greedy chat of `max_tokens` tokens.
 pub(crate) fn chat(more: &Value) -> Value {
     let mut body = json!({
         "model": "tiny",

@@ -1,4 +1,4 @@
-//! A backend without a model that waits, or falls over, when the test says so.
+//! A backend without a model, whose steps wait or panic when the test says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,23 +7,32 @@ use selfspec_engine::{Engine, EngineOptions};
 use selfspec_model::{Backend, BackendError, Row, SeqId, StepOutput};
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
 
-/// What is planted; shared with the test.
+/// When steps wait or panic; shared with the test.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Steps wait while this is set.
-    pub(crate) hold: AtomicBool,
-    /// The step that is this many from now panics; 0 none.
+    hold: AtomicBool,
+    /// Steps that still run while `hold` is set.
+    allowed: AtomicUsize,
+    /// The step after this many from now panics; 0: none.
     pub(crate) panic_in: AtomicUsize,
-    /// Steps begun.
+    /// Steps that have begun.
     pub(crate) steps: AtomicUsize,
 }
 
 impl Plan {
+    /// Holds all further steps, or releases them.
     pub(crate) fn hold(&self, hold: bool) {
         self.hold.store(hold, Ordering::SeqCst);
     }
 
-    /// Waits until a step has begun since there were `before`.
+    /// Lets this many more steps run; later ones wait.
+    pub(crate) fn hold_after(&self, steps: usize) {
+        self.allowed.store(steps, Ordering::SeqCst);
+        self.hold(true);
+    }
+
+    /// Waits until the number of steps is no longer `before`.
     pub(crate) fn wait_for_step(&self, before: usize) {
         while self.steps.load(Ordering::SeqCst) == before {
             std::thread::yield_now();
@@ -31,7 +40,15 @@ impl Plan {
     }
 }
 
-/// Lets steps go on when it is dropped, so that a test that fails does not wait for ever.
+impl Plan {
+    /// Whether a step may run in spite of `hold`.
+    fn take_allowed(&self) -> bool {
+        let one_less = |allowed: usize| allowed.checked_sub(1);
+        self.allowed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+}
+
+/// Releases held steps when it is dropped, so that a failing test does not hang.
 pub(crate) struct Release<'a>(pub(crate) &'a Plan);
 
 impl Drop for Release<'_> {
@@ -90,8 +107,10 @@ impl Backend for Planted {
     }
     fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
         self.plan.steps.fetch_add(1, Ordering::SeqCst);
-        while self.plan.hold.load(Ordering::SeqCst) {
-            std::thread::yield_now();
+        if !self.plan.take_allowed() {
+            while self.plan.hold.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
         }
         let left = self.plan.panic_in.load(Ordering::SeqCst);
         self.plan.panic_in.store(left.saturating_sub(1), Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! `/v1/models`: the model that is served.
+//! `/v1/models`: the served model.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::ApiError;
 
 fn model(app: &App) -> Value {
     json!({
-        "id": app.model_id(),
+        "id": app.model().id,
         "object": "model",
         "created": app.started(),
         "owned_by": "selfspec",
@@ -24,11 +24,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    if id == app.model_id() {
+    if id == app.model().id {
         return Ok(Json(model(&app)));
     }
-    Err(ApiError::not_found(
-        "model_not_found",
-        format!("there is no model {id:?} here: this server has {:?}", app.model_id()),
-    ))
+    Err(ApiError::unknown_model(&id, &app.model().id))
 }

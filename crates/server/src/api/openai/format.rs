@@ -1,68 +1,46 @@
-//! The field `response_format`: what the text of an answer must be.
+//! The field `response_format`: what the text of the answer must be.
 
 use serde_json::Value;
 
-use crate::api::fields::{Fields, deeper};
-use crate::api::tools::is_name;
+use crate::api::fields::{RequestFields, deeper};
+use crate::api::openai::tools::is_name;
+use crate::api::request::AnswerFormat;
 use crate::error::ApiError;
 use crate::http::limits::{LARGEST_SCHEMA, SCHEMA_DEPTH};
 
 const FIELD: &str = "response_format";
 
-/// What the text of an answer must be. Beside OpenAI's three there are `{"type": "regex", "regex": ...}` and `{"type": "lark", "lark": ...}`.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Format {
-    /// Anything.
-    Text,
-    /// A JSON object.
-    Object,
-    /// JSON of this schema.
-    Schema(Value),
-    /// A match of a regular expression.
-    Regex(String),
-    /// What a grammar describes.
-    Lark(String),
-}
-
-impl Format {
-    /// Takes the field. A schema holds whether or not it is `strict`.
-    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let Some(map) = fields.object(FIELD)? else { return Ok(Format::Text) };
-        let mut fields = Fields::within(FIELD, map);
-        let kind = fields.string("type")?.ok_or_else(|| wrong(".type", "expected a string"))?;
-        let format = match kind.as_str() {
-            "text" => Format::Text,
-            "json_object" => Format::Object,
-            "json_schema" => schema(fields.object("json_schema")?)?,
-            "regex" => Format::Regex(source(&mut fields, "regex")?),
-            "lark" => Format::Lark(source(&mut fields, "lark")?),
-            other => {
-                let known = "text, json_object, json_schema, regex and lark are known";
-                return Err(wrong(".type", &format!("{other:?} is none: {known}")));
-            }
-        };
-        fields.none_left()?;
-        Ok(format)
-    }
-
-    /// The field to name when what it asks for cannot be had.
-    pub(crate) fn param(&self) -> &'static str {
-        match self {
-            Format::Text | Format::Object => FIELD,
-            Format::Schema(_) => "response_format.json_schema.schema",
-            Format::Regex(_) => "response_format.regex",
-            Format::Lark(_) => "response_format.lark",
+/// Takes the field: the format, and the field to name when its source is refused. Besides OpenAI's three types there are
+/// `{"type": "regex", "regex": ...}` and `{"type": "lark", "lark": ...}`. A schema constrains the answer with and without `strict`.
+pub(super) fn read(fields: &mut RequestFields) -> Result<(AnswerFormat, &'static str), ApiError> {
+    let Some(map) = fields.object(FIELD)? else { return Ok((AnswerFormat::Text, FIELD)) };
+    let mut fields = RequestFields::within(FIELD, map);
+    let kind = fields.string("type")?.ok_or_else(|| wrong(".type", "expected a string"))?;
+    let format = match kind.as_str() {
+        "text" => (AnswerFormat::Text, FIELD),
+        "json_object" => (AnswerFormat::JsonObject, FIELD),
+        "json_schema" => {
+            let schema = schema(fields.object("json_schema")?)?;
+            (AnswerFormat::JsonSchema(schema), "response_format.json_schema.schema")
         }
-    }
+        "regex" => (AnswerFormat::Regex(source(&mut fields, "regex")?), "response_format.regex"),
+        "lark" => (AnswerFormat::Lark(source(&mut fields, "lark")?), "response_format.lark"),
+        other => {
+            let expected = "expected text, json_object, json_schema, regex or lark";
+            return Err(wrong(".type", &format!("{expected}, got {other:?}")));
+        }
+    };
+    fields.none_left()?;
+    Ok(format)
 }
 
 fn wrong(what: &str, why: &str) -> ApiError {
     ApiError::field(format!("{FIELD}{what}"), why)
 }
 
-fn schema(format: Option<serde_json::Map<String, Value>>) -> Result<Format, ApiError> {
+fn schema(format: Option<serde_json::Map<String, Value>>) -> Result<Value, ApiError> {
     let at = ".json_schema";
-    let format = format.ok_or_else(|| wrong(at, "it is missing"))?;
+    let format = format.ok_or_else(|| wrong(at, "missing"))?;
     match format.get("name") {
         Some(Value::String(name)) if is_name(name) => {}
         _ => return Err(wrong(".json_schema.name", "expected 1 to 64 letters, digits, `_` and `-`")),
@@ -76,31 +54,31 @@ fn schema(format: Option<serde_json::Map<String, Value>>) -> Result<Format, ApiE
     }
     let known = ["name", "description", "strict", "schema"];
     if let Some(other) = format.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(wrong(&format!("{at}.{other}"), "unknown"));
+        return Err(wrong(&format!("{at}.{other}"), "unknown field"));
     }
     let at = ".json_schema.schema";
     match format.get("schema") {
         Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
             let size = schema.to_string().len();
             if size > LARGEST_SCHEMA {
-                return Err(wrong(at, &format!("{size} bytes, and at most {LARGEST_SCHEMA} are taken")));
+                return Err(wrong(at, &format!("{size} bytes; the limit is {LARGEST_SCHEMA}")));
             }
             if deeper(schema, SCHEMA_DEPTH) {
                 return Err(wrong(at, &format!("nested more than {SCHEMA_DEPTH} levels deep")));
             }
-            Ok(Format::Schema(schema.clone()))
+            Ok(schema.clone())
         }
         _ => Err(wrong(at, "expected a JSON schema, which is an object")),
     }
 }
 
-fn source(fields: &mut Fields, name: &str) -> Result<String, ApiError> {
+fn source(fields: &mut RequestFields, name: &str) -> Result<String, ApiError> {
     let at = format!(".{name}");
     match fields.string(name)? {
-        None => Err(wrong(&at, "it is missing")),
-        Some(text) if text.is_empty() => Err(wrong(&at, "it is empty")),
+        None => Err(wrong(&at, "missing")),
+        Some(text) if text.is_empty() => Err(wrong(&at, "empty")),
         Some(text) if text.len() > LARGEST_SCHEMA => {
-            Err(wrong(&at, &format!("{} bytes, and at most {LARGEST_SCHEMA} are taken", text.len())))
+            Err(wrong(&at, &format!("{} bytes; the limit is {LARGEST_SCHEMA}", text.len())))
         }
         Some(text) => Ok(text),
     }
@@ -112,33 +90,33 @@ mod tests {
 
     use super::*;
 
-    fn read(format: &Value) -> Result<Format, ApiError> {
+    fn parsed(format: &Value) -> Result<AnswerFormat, ApiError> {
         let body = json!({ FIELD: format }).to_string();
-        Format::read(&mut Fields::read(body.as_bytes()).expect("an object"))
+        read(&mut RequestFields::parse(body.as_bytes()).expect("an object")).map(|(format, _)| format)
     }
 
     #[test]
-    fn all_kinds_are_read() {
+    fn all_types_are_read() {
         let schema = json!({ "type": "object" });
         for (format, expected) in [
-            (Value::Null, Format::Text),
-            (json!({ "type": "text" }), Format::Text),
-            (json!({ "type": "json_object" }), Format::Object),
+            (Value::Null, AnswerFormat::Text),
+            (json!({ "type": "text" }), AnswerFormat::Text),
+            (json!({ "type": "json_object" }), AnswerFormat::JsonObject),
             (
                 json!({ "type": "json_schema", "json_schema": { "name": "a", "strict": true, "schema": schema } }),
-                Format::Schema(schema.clone()),
+                AnswerFormat::JsonSchema(schema.clone()),
             ),
-            (json!({ "type": "regex", "regex": "a+" }), Format::Regex("a+".to_owned())),
-            (json!({ "type": "lark", "lark": "start: \"a\"" }), Format::Lark("start: \"a\"".to_owned())),
+            (json!({ "type": "regex", "regex": "a+" }), AnswerFormat::Regex("a+".to_owned())),
+            (json!({ "type": "lark", "lark": "start: \"a\"" }), AnswerFormat::Lark("start: \"a\"".to_owned())),
         ] {
-            assert_eq!(read(&format).expect("fine"), expected);
+            assert_eq!(parsed(&format).expect("valid"), expected);
         }
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_wrong_field_is_named() {
         let refused = |format: Value, param: &str| {
-            let error = read(&format).expect_err(param).json();
+            let error = parsed(&format).expect_err(param).json();
             assert_eq!(error["error"]["param"], param, "{error}");
         };
         refused(json!("json_object"), "response_format");

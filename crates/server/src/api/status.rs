@@ -1,33 +1,41 @@
-//! Whether the server lives, whether it takes work, and what it has done.
+//! Probes, properties and metrics of the server.
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::observe::exposition;
 
-pub(crate) async fn livez() -> Json<Value> {
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/health", get(readyz))
+        .route("/props", get(props))
+        .route("/metrics", get(metrics))
+}
+
+async fn livez() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// The model is loaded before the server listens, so that only draining makes it unready.
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
-    if app.is_draining() {
-        return Err(ApiError::unavailable("the server is about to stop"));
-    }
+/// The model is loaded before the server listens, so that it is ready until it drains.
+async fn readyz(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
+    app.refuse_while_draining()?;
     Ok(Json(json!({ "status": "ok" })))
 }
 
-pub(crate) async fn props(State(app): State<Arc<App>>) -> Json<Value> {
+async fn props(State(app): State<Arc<App>>) -> Json<Value> {
     let engine = app.engine();
     Json(json!({
-        "model": app.model_id(),
+        "model": app.model().id,
         "context_length": engine.context(),
         "layers": engine.n_layers(),
         "threads": engine.threads(),
@@ -40,7 +48,7 @@ pub(crate) async fn props(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// All metrics in Prometheus' text format.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let families = app.metrics().families(&app.engine().counters(), app.load().requests(), app.model_id());
+async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let families = app.metrics().families(&app.engine().counters(), app.admission().choices(), &app.model().id);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], exposition::text(&families))
 }

@@ -1,42 +1,34 @@
-//! The messages of a conversation, as OpenAI's chat has them, and the variables of the template.
+//! The fields `messages` and `chat_template_kwargs`: a conversation, and variables of the chat template.
 
 use std::collections::HashMap;
 
 use selfspec_text::{Message, ToolCall};
 use serde_json::{Map, Value};
 
-use crate::api::fields::Fields;
+use crate::api::fields::RequestFields;
+use crate::api::request::Conversation;
 use crate::error::ApiError;
 use crate::http::limits::{MOST_CALLS, MOST_MESSAGES};
 
-/// What a prompt is made of.
-pub(crate) struct Conversation {
-    pub(crate) messages: Vec<Message>,
-    /// Variables of the template.
-    pub(crate) extra: Map<String, Value>,
-}
-
-impl Conversation {
-    /// Takes `messages` and `chat_template_kwargs`.
-    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let messages = match fields.take("messages") {
-            None => return Err(ApiError::field("messages", "it is missing")),
-            Some(Value::Array(messages)) => messages,
-            Some(_) => return Err(ApiError::field("messages", "expected an array")),
-        };
-        if messages.is_empty() || messages.len() > MOST_MESSAGES {
-            let why = format!("expected 1 to {MOST_MESSAGES} messages, got {}", messages.len());
-            return Err(ApiError::field("messages", why));
-        }
-        let messages = messages.into_iter().enumerate().map(|(i, message)| read_message(i, message));
-        let mut messages = messages.collect::<Result<Vec<_>, _>>()?;
-        name_results(&mut messages);
-        Ok(Conversation { messages, extra: fields.object("chat_template_kwargs")?.unwrap_or_default() })
+/// Takes `messages` and `chat_template_kwargs`.
+pub(crate) fn read(fields: &mut RequestFields) -> Result<Conversation, ApiError> {
+    let messages = match fields.take("messages") {
+        None => return Err(ApiError::field("messages", "missing")),
+        Some(Value::Array(messages)) => messages,
+        Some(_) => return Err(ApiError::field("messages", "expected an array")),
+    };
+    if messages.is_empty() || messages.len() > MOST_MESSAGES {
+        let why = format!("expected 1 to {MOST_MESSAGES} messages, got {}", messages.len());
+        return Err(ApiError::field("messages", why));
     }
+    let messages = messages.into_iter().enumerate().map(|(i, message)| read_message(i, message));
+    let mut messages = messages.collect::<Result<Vec<_>, _>>()?;
+    name_tool_results(&mut messages);
+    Ok(Conversation { messages, template_variables: fields.object("chat_template_kwargs")?.unwrap_or_default() })
 }
 
-/// Results say which call they answer; templates also want to know which function that was of.
-fn name_results(messages: &mut [Message]) {
+/// Adds the function's name to tool results, which only have the call's id: some templates print it.
+fn name_tool_results(messages: &mut [Message]) {
     let mut names: HashMap<String, String> = HashMap::new();
     for message in messages {
         names.extend(message.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
@@ -54,11 +46,11 @@ fn read_message(i: usize, message: Value) -> Result<Message, ApiError> {
         return Err(wrong(".role", "expected a string"));
     };
     if role == "function" {
-        return Err(wrong(".role", "results of functions have the role \"tool\" and a tool_call_id"));
+        return Err(wrong(".role", "a tool result has the role \"tool\" and a tool_call_id"));
     }
     let given = |field: &str| message.get(field).filter(|value| !value.is_null());
     if given("function_call").is_some() {
-        return Err(wrong(".function_call", "the assistant's calls stand in tool_calls"));
+        return Err(wrong(".function_call", "replaced by tool_calls"));
     }
     let string = |field: &str| match given(field) {
         None => Ok(None),
@@ -68,7 +60,7 @@ fn read_message(i: usize, message: Value) -> Result<Message, ApiError> {
     let mut read = Message::new(role, "");
     if let Some(calls) = given("tool_calls") {
         if role != "assistant" {
-            return Err(wrong(".tool_calls", "only the assistant makes calls"));
+            return Err(wrong(".tool_calls", "only allowed in messages of the assistant"));
         }
         read.tool_calls = read_calls(&at(".tool_calls"), calls)?;
     }
@@ -76,24 +68,24 @@ fn read_message(i: usize, message: Value) -> Result<Message, ApiError> {
         read.tool_call_id = string("tool_call_id")?;
         read.name = string("name")?;
         if read.tool_call_id.is_none() {
-            return Err(wrong(".tool_call_id", "it is missing: a result says which call it is of"));
+            return Err(wrong(".tool_call_id", "missing: a tool result names its call"));
         }
     }
     read.content = match (given("content"), given("refusal").and_then(Value::as_str)) {
         (Some(content), _) => text(&at(".content"), content)?,
-        // What the assistant said instead.
+        // The assistant refused, and said this instead.
         (None, Some(refusal)) if role == "assistant" => refusal.to_owned(),
         (None, _) if !read.tool_calls.is_empty() => String::new(),
         (None, _) => return Err(wrong(".content", "expected a string or an array of text parts")),
     };
-    // OpenAI's newer word for the system's turn.
+    // OpenAI's newer name of the role system.
     if role == "developer" {
         "system".clone_into(&mut read.role);
     }
     Ok(read)
 }
 
-/// A text: a string, or an array of parts that are text.
+/// A text: a string, or an array of text parts. `at`: the field, for error messages.
 pub(crate) fn text(at: &str, value: &Value) -> Result<String, ApiError> {
     let parts = match value {
         Value::String(text) => return Ok(text.clone()),
@@ -108,7 +100,10 @@ pub(crate) fn text(at: &str, value: &Value) -> Result<String, ApiError> {
         }
         (kind, _) => {
             let kind = kind.unwrap_or("without type");
-            Err(ApiError::field(format!("{at}[{p}]"), format!("a part of type {kind:?}: only text is supported")))
+            Err(ApiError::field(
+                format!("{at}[{p}]"),
+                format!("unsupported part of type {kind:?}: only text is supported"),
+            ))
         }
     };
     parts.iter().enumerate().map(part).collect()
@@ -128,12 +123,12 @@ fn read_call(at: &str, call: &Value) -> Result<ToolCall, ApiError> {
     };
     match call["type"].as_str() {
         Some("function") | None => {}
-        Some(other) => return Err(wrong(".type", format!("{other:?}: only \"function\" is supported"))),
+        Some(other) => return Err(wrong(".type", format!("expected \"function\", got {other:?}"))),
     }
     let function = &call["function"];
     let arguments = string(".function.arguments", &function["arguments"])?;
     let object: Map<String, Value> = serde_json::from_str(&arguments)
-        .map_err(|e| wrong(".function.arguments", format!("it is not the JSON of an object: {e}")))?;
+        .map_err(|e| wrong(".function.arguments", format!("expected the JSON of an object: {e}")))?;
     let id = string(".id", &call["id"])?;
     Ok(ToolCall { id, name: string(".function.name", &function["name"])?, arguments: object })
 }
