@@ -1,4 +1,5 @@
-//! `selfspec ab`: whether speculation pays on a server, from its record of the requests of both arms.
+//! `selfspec ab`: whether speculation pays on a server, from its record of the requests of both
+//! arms.
 
 use selfspec_lab::rollout::{ArmError, RecordError, RequestRecord, compare_arms, read_record};
 

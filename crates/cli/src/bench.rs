@@ -1,5 +1,5 @@
-//! `selfspec bench`: what passes cost on this machine, and the speed-up of speculation; `bench table`: drafts of fixed
-//! lengths; `bench serve`: a server under load.
+//! `selfspec bench`: what passes cost on this machine, and the speed-up of speculation; `bench
+//! table`: drafts of fixed lengths; `bench serve`: a server under load.
 
 use selfspec_engine::{Engine, EngineOptions};
 use selfspec_lab::LabError;

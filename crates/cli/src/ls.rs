@@ -1,7 +1,7 @@
 //! `selfspec ls`: the models of the cache.
 
 use selfspec_engine::ModelInfo;
-use selfspec_hub::{Cached, Kind};
+use selfspec_hub::{CachedModel, ModelLayout};
 use serde::Serialize;
 
 use crate::args::LsArgs;
@@ -21,14 +21,14 @@ struct Line {
 }
 
 impl Line {
-    fn new(cached: Cached) -> Self {
-        // A file that cannot be read as a model is listed all the same: the list is how one finds it.
+    fn new(cached: CachedModel) -> Self {
+        // A file that cannot be read as a model is listed too, so that the user can find it.
         let info = if cached.complete { ModelInfo::read(&cached.root).ok() } else { None };
         Line {
             ty: info.map(|i| show::type_words(&i)),
-            layout: match cached.kind {
-                Kind::Gguf => "gguf",
-                Kind::Folder => "safetensors",
+            layout: match cached.layout {
+                ModelLayout::Gguf => "gguf",
+                ModelLayout::Folder => "safetensors",
             },
             bytes: cached.bytes,
             source: cached.source,

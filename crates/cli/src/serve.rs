@@ -63,19 +63,19 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The keys of a file: one a line, without what follows a `#`.
+/// The keys of a file, one on each line; text after a `#` is a comment.
 fn keys_of(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("--api-key-file {}", file.display()))?;
     let keys = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let keys: Vec<String> = keys.filter(|key| !key.is_empty()).map(str::to_owned).collect();
     if keys.is_empty() {
-        // Without keys everyone would be let in, which is not what a file of keys is for.
+        // Without keys the server would be open, which a user with a file of keys does not want.
         return Err(usage(format!("--api-key-file {}: there is no key in it", file.display()), None));
     }
     Ok(keys)
 }
 
-/// The model's name in the API: an alias as it is, of a path the last part without its ending.
+/// The model's name in the API: an alias, or the last part of a path without its extension.
 fn name(model: &str) -> String {
     let path = Path::new(model);
     let last = if path.extension().is_some_and(|end| end == "gguf") { path.file_stem() } else { path.file_name() };

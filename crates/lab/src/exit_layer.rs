@@ -23,7 +23,8 @@ impl ExitLayerError {
     }
 }
 
-/// The plan that leaves the model after layers `0..exit`; one at the end of the model skips nothing and is refused.
+/// The plan that leaves the model after layers `0..exit`; one at the end of the model skips nothing
+/// and is refused.
 ///
 /// # Errors
 /// The model has no such exit.

@@ -1,7 +1,7 @@
 //! What is measured and proved on the user's machine: losslessness, speed, and where time goes.
 //!
-//! Each part takes plain options and a running model, tells its progress through [`StageProgress`], and returns data.
-//! Nothing here prints, and nothing here ends the process.
+//! Each part takes plain options and a running model, tells its progress through [`StageProgress`],
+//! and returns data. Nothing here prints, and nothing here ends the process.
 #![forbid(unsafe_code)]
 
 pub mod bench;
@@ -16,6 +16,7 @@ pub mod prompts;
 pub mod rollout;
 pub mod serve_bench;
 pub mod statistics;
+pub mod training;
 pub mod tune;
 pub mod verify;
 

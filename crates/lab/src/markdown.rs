@@ -1,7 +1,7 @@
 //! Markdown tables.
 
-/// A Markdown table whose columns line up in plain text as well. Rows shorter than the head are filled with empty cells.
-/// Shape of `rows`: (row, column).
+/// A Markdown table whose columns line up in plain text as well. Rows shorter than the head are
+/// filled with empty cells. Shape of `rows`: (row, column).
 pub fn markdown_table(head: &[&str], rows: &[Vec<String>]) -> String {
     let cell = |row: &[String], c: usize| row.get(c).map_or_else(String::new, |s| s.replace('|', "\\|"));
     let width = |c: usize| {

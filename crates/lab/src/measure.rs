@@ -1,7 +1,7 @@
 //! Costs of passes: the numbers behind a speed-up, measured on a backend that does nothing else.
 //!
-//! Every figure is the median of repetitions. The repetitions of all figures take turns: a machine that slows down for a
-//! while slows all of them, and their ratios stay.
+//! Every figure is the median of repetitions. The repetitions of all figures take turns: a machine
+//! that slows down for a while slows all of them, and their ratios stay.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use selfspec_speculate::{CostModel, DraftPath};
 
 use crate::statistics::median;
 
-/// The bandwidth measurement takes this much memory at most; caches are smaller.
+/// Most memory that the bandwidth measurement takes; caches are smaller.
 const MOST_BANDWIDTH_BYTES: usize = 1 << 30;
 
 /// What to measure.
@@ -28,7 +28,7 @@ pub struct MeasureOptions {
     pub paths: Vec<DraftPath>,
     /// Repetitions of each measurement.
     pub repetitions: usize,
-    /// Prompt rows of the prefill measurement; 0 leaves it out.
+    /// Prompt rows of the prefill measurement; 0: no such measurement.
     pub prefill: usize,
     /// Prompt rows in one step of it.
     pub prefill_chunk: usize,
@@ -57,17 +57,20 @@ pub struct Measurements {
     pub context: usize,
     /// (m, seconds of a full pass over m rows with logits of all of them), in the order asked for.
     pub passes: Vec<(usize, f64)>,
-    /// (path, seconds of one draft step: one row with logits, hidden state kept), in the order asked for.
+    /// (path, seconds of one draft step: one row with logits, hidden state kept), in the order
+    /// asked for.
     pub drafts: Vec<(DraftPath, f64)>,
-    /// (path, c as the engine's own cost model has it after these steps), in the order asked for: what decides about drafting.
+    /// (path, c of the engine's cost model after these steps), in the order asked for. The policy
+    /// goes by this c.
     pub believed: Vec<(DraftPath, f64)>,
     /// (m, seconds of a pass over m rows by part), in the order asked for; empty unless asked for.
     pub profile: Vec<(usize, PartSeconds)>,
-    /// (path, seconds of its draft step by part), likewise.
+    /// (path, seconds of its draft step by part), in the order asked for; empty unless asked for.
     pub draft_profile: Vec<(DraftPath, PartSeconds)>,
     /// Prompt rows a second.
     pub prefill_rows_s: Option<f64>,
-    /// Bytes a second that the engine's threads read from memory, over as many bytes as a pass streams.
+    /// Bytes a second that the engine's threads read from memory, over as many bytes as a pass
+    /// streams.
     pub read_bytes_s: Option<f64>,
     /// Bytes that a pass of one row streams: weights, and K and V of the context.
     pub pass_bytes: Option<u64>,
@@ -95,12 +98,13 @@ impl Measurements {
         Some(seconds / self.plain_s()?)
     }
 
-    /// c of `path` as the engine's own cost model has it after the measured steps.
+    /// c of `path` in the engine's cost model after the measured steps.
     pub fn believed_c(&self, path: &DraftPath) -> Option<f64> {
         self.believed.iter().find(|(p, _)| p == path).map(|(_, c)| *c)
     }
 
-    /// The share of the bandwidth bound that a plain step reaches: 1 if it streams its bytes as fast as memory gives them.
+    /// The share of the bandwidth bound that a plain step reaches: 1 if it streams its bytes as
+    /// fast as memory gives them.
     pub fn bound_share(&self) -> Option<f64> {
         Some(self.pass_bytes? as f64 / self.read_bytes_s? / self.plain_s()?)
     }
@@ -119,15 +123,17 @@ pub struct PassTimes {
     pub draft_profile: Vec<(DraftPath, PartSeconds)>,
 }
 
-/// Measures passes over `options.rows` rows and draft steps of `options.paths`, after `options.context` positions.
+/// Measures passes over `options.rows` rows and draft steps of `options.paths`, after
+/// `options.context` positions.
 ///
 /// # Errors
-/// The backend refuses a row: the context or the cache is too small for the positions, or a plan is of another depth.
+/// The backend refuses a row: the context or the cache is too small for the positions, or a plan is
+/// of another depth.
 pub fn pass_times(backend: &mut dyn Backend, options: &MeasureOptions) -> Result<PassTimes, BackendError> {
     watched_pass_times(backend, options, &mut |_, _| {})
 }
 
-/// The same; `watch` gets the rows and the seconds of every step that counts.
+/// The same. `watch` gets the rows and the seconds of every step that counts.
 fn watched_pass_times(
     backend: &mut dyn Backend,
     options: &MeasureOptions,
@@ -166,7 +172,7 @@ fn pass_times_in(
     }
     let mut seconds = vec![Vec::with_capacity(options.repetitions); steps.len()];
     let mut parts: Vec<Vec<PartSeconds>> = vec![Vec::new(); steps.len()];
-    // One round more than asked for: the first one touches memory for the first time.
+    // One repetition more than asked for: the first one touches memory for the first time.
     for repetition in 0..=options.repetitions {
         for ((step, seconds), parts) in steps.iter().zip(&mut seconds).zip(&mut parts) {
             if step.is_empty() {
@@ -195,7 +201,7 @@ fn pass_times_in(
     Ok(PassTimes { passes, drafts: options.paths.iter().cloned().zip(medians).collect(), profile, draft_profile })
 }
 
-/// Measures how many prompt rows a second are read, `chunk` in a step, over a prompt of `prompt` rows.
+/// Measures how many rows a second a prompt of `prompt` rows is read at, `chunk` rows a step.
 ///
 /// # Errors
 /// The context or the cache is too small for the prompt.
@@ -219,7 +225,7 @@ pub fn prefill_rows_s(
     Ok(prompt as f64 / median(&mut seconds))
 }
 
-/// Whether a sequence of so many positions can be had at all: before time is spent on its beginning.
+/// Whether a sequence of so many positions fits, before time is spent on its beginning.
 fn check_room(backend: &dyn Backend, positions: usize) -> Result<(), BackendError> {
     if positions > backend.context() {
         return Err(BackendError::BeyondContext { pos: positions - 1, context: backend.context() });
@@ -228,7 +234,7 @@ fn check_room(backend: &dyn Backend, positions: usize) -> Result<(), BackendErro
     if wanted > free { Err(BackendError::KvFull { wanted: wanted - free, free }) } else { Ok(()) }
 }
 
-/// Commits the first `len` positions of `seq`, as a prompt is read: in chunks, with logits of the last row.
+/// Commits the first `len` positions of `seq` as a prompt: in chunks, with logits of the last row.
 fn fill(
     backend: &mut dyn Backend,
     seq: SeqId,
@@ -257,20 +263,11 @@ fn rows(
     plan: &LayerPlan,
     readout: Readout,
 ) -> Vec<Row> {
-    // Which tokens they are does not matter for the time; that they differ keeps the embedding's rows from one cache line.
-    let exit_kv = backend.exit_head().is_some();
+    // The time does not depend on the tokens, but equal ones would read one row of the embedding
+    // from the cache.
     let token = |pos: usize| (pos.wrapping_mul(7919) % backend.vocab().max(1)) as TokenId;
     positions
-        .map(|pos| Row {
-            seq,
-            pos,
-            token: token(pos),
-            enter: Enter::Token,
-            plan: plan.clone(),
-            keep: false,
-            readout,
-            exit_kv: exit_kv && plan.is_full(),
-        })
+        .map(|pos| Row { seq, pos, token: token(pos), enter: Enter::Token, plan: plan.clone(), keep: false, readout })
         .collect()
 }
 
@@ -278,11 +275,13 @@ fn median_by_part(steps: &[PartSeconds]) -> PartSeconds {
     std::array::from_fn(|part| median(&mut steps.iter().map(|seconds| seconds[part]).collect::<Vec<_>>()))
 }
 
-/// Measures on the engine's own thread and backend, between requests. Read bandwidth is measured with as many threads and
-/// over as many bytes as a pass streams, before and after the passes; the larger figure counts.
+/// Measures on the engine's own thread and backend, between requests. Read bandwidth is measured
+/// with as many threads and over as many bytes as a pass streams, before and after the passes; the
+/// larger figure counts.
 ///
 /// # Errors
-/// [`EngineError::Backend`] when context or cache are too small for what is asked; those of [`Engine::exclusive`].
+/// [`EngineError::Backend`] when context or cache are too small for what is asked; those of
+/// [`Engine::exclusive`].
 pub fn measure(engine: &Engine, options: &MeasureOptions) -> Result<Measurements, EngineError> {
     let full = LayerPlan::full(engine.n_layers());
     let pass_bytes = engine.loaded().map(|loaded| loaded.pass_bytes(&full, engine.kv_type(), options.context));

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Hears how far a measurement or a proof is. Stages follow one another; the next begins after the last has ended.
+/// Hears how far a measurement or a proof is. Stages follow one another; the next begins after the
+/// last has ended.
 ///
 /// Every method has an empty default: `&()` hears nothing.
 pub trait StageProgress: Sync {

@@ -1,4 +1,5 @@
-//! Sampling with speculation draws from the target's distribution: chi-square tests of the accept path against exact enumeration.
+//! Sampling with speculation draws from the target's distribution: chi-square tests of the accept
+//! path against exact enumeration.
 
 use selfspec_lab::statistics::{DraftingRule, SamplingTrial, TrialResult, exact_distribution};
 use selfspec_model::TokenId;
@@ -74,7 +75,8 @@ fn rejection_sampling_has_the_targets_distribution() {
     for on in 0..16 {
         let params = sampling(on);
         for k in 1..=4 {
-            // Two tokens jointly, so that a draft after an accepted one and the token after a refused one are tested too.
+            // Two tokens jointly, so that a draft after an accepted one and the token after a
+            // refused one are tested too.
             let got = run(&params, k, on % 3 != 1, 2, DraftingRule::Sampled);
             assert!(got.test.passes(), "{params:?}, k {k}: {got:?}");
             assert!(got.test.freedom >= 8, "{params:?}, k {k}: too few outcomes to tell: {got:?}");
@@ -84,7 +86,8 @@ fn rejection_sampling_has_the_targets_distribution() {
     }
 }
 
-/// Tokens outside of the draft's vocabulary have no mass in q, and come as often as they should all the same.
+/// Tokens outside of the draft's vocabulary have no mass in q, and come as often as they should all
+/// the same.
 #[test]
 fn a_draft_over_some_tokens_leaves_the_distribution_as_it_is() {
     let target = table(5, 2.0);

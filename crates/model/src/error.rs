@@ -8,7 +8,8 @@ pub enum ModelError {
     /// A fault with the place where it was found.
     #[error("{place}: {source}")]
     In {
-        /// The file, and the byte offset of the field's value or the tensor's data where there is one.
+        /// The file, and the byte offset of the field's value or the tensor's data where there is
+        /// one.
         place: String,
         /// The fault.
         source: Box<ModelError>,
@@ -35,7 +36,8 @@ pub enum ModelError {
     /// A tensor that the architecture needs is not there.
     #[error("tensor `{0}` is missing")]
     MissingTensor(String),
-    /// A tensor that the architecture has no place for, and without which the output would be wrong.
+    /// A tensor that the architecture has no place for, and without which the output would be
+    /// wrong.
     #[error("tensor `{0}` is not supported in this architecture")]
     UnsupportedTensor(String),
     /// A tensor whose shape does not fit the metadata.

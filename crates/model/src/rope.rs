@@ -1,14 +1,16 @@
 //! Rotary frequencies, and the cosines and sines of a step's rows.
 //!
-//! Position `p` rotates pair `i` of a head by the angle `p * frequency[i]`, with `frequency[i] = base^(-2i/dims)`
-//! (RoFormer, equation 15), stretched for long contexts as [`RopeScaling`] says or divided by the file's own factors.
+//! Position `p` rotates pair `i` of a head by the angle `p * frequency[i]`, with
+//! `frequency[i] = base^(-2i/dims)` (RoFormer, equation 15). [`RopeScaling`] stretches the frequencies
+//! for long contexts; a file's own factors divide them.
 
 use selfspec_kernels::RopeRows;
 use selfspec_kernels::RopeStyle;
 
 use crate::arch::config::RopeScaling;
 
-/// The frequencies of one kind of layer, and the rotations of the rows of a step. Reused from step to step.
+/// The frequencies of one kind of layer, and the rotations of the rows of a step. Reused from step
+/// to step.
 #[derive(Debug, Clone)]
 pub(crate) struct Rope {
     frequencies: Vec<f32>, // (dims / 2)
@@ -18,7 +20,8 @@ pub(crate) struct Rope {
 }
 
 impl Rope {
-    /// Frequencies for `dims` rotated values. `factors`, when given, divide them one by one. Shape: (dims / 2).
+    /// Frequencies for `dims` rotated values. `factors`, when given, divide them one by one. Shape:
+    /// (dims / 2).
     pub(crate) fn new(base: f32, dims: usize, scaling: RopeScaling, factors: Option<&[f32]>, style: RopeStyle) -> Self {
         let frequencies = (0..dims / 2)
             .map(|i| {

@@ -23,8 +23,8 @@ impl ModelSpec {
     /// Reads the model of `checkpoint` and hands each of its weights to `sink`.
     ///
     /// # Errors
-    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not supported,
-    /// and where it is.
+    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not
+    /// supported, and where it is.
     pub fn load(checkpoint: &Checkpoint, sink: &mut impl WeightSink<ModelTensor>) -> Result<ModelSpec, ModelError> {
         let config = ArchConfig::read(checkpoint)?;
         ModelSpec::load_as(config, checkpoint, sink).map_err(|e| e.located(checkpoint))

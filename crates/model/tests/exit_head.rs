@@ -38,7 +38,7 @@ fn read(backend: &mut CpuBackend, text: &[TokenId], len: usize, chunk: usize) ->
     let mut from = 0;
     while from < len {
         let to = len.min(from + chunk);
-        let rows: Vec<Row> = (from..to).map(|pos| Row { exit_kv: true, ..plain(seq, pos, text[pos], &full) }).collect();
+        let rows: Vec<Row> = (from..to).map(|pos| plain(seq, pos, text[pos], &full)).collect();
         backend.step(&rows, &mut out).expect("sound");
         backend.set_len(seq, to).expect("computed");
         from = to;
@@ -74,7 +74,7 @@ fn verify(
     let rows: Vec<Row> = (from..to)
         .map(|pos| {
             let enter = if from_kept && pos < from + kept { Enter::Kept } else { Enter::Token };
-            Row { enter, exit_kv: true, ..plain(seq, pos, text[pos], &full) }
+            Row { enter, ..plain(seq, pos, text[pos], &full) }
         })
         .collect();
     let mut out = StepOutput::default();
@@ -183,7 +183,7 @@ fn rows_of_all_readouts_can_share_a_step() {
     let seqs: Vec<SeqId> = (0..4).map(|i| read(&mut backend, &text, 10 + i, 16)).collect();
     let row = |i: usize| match i {
         0 => Row { readout: Readout::ExitHead, ..plain(seqs[0], 10, text[10], &LayerPlan::exit(n, 2).expect("fits")) },
-        1 => Row { exit_kv: true, ..plain(seqs[1], 11, text[11], &LayerPlan::full(n)) },
+        1 => plain(seqs[1], 11, text[11], &LayerPlan::full(n)),
         2 => {
             Row { readout: Readout::DraftVocab, ..plain(seqs[2], 12, text[12], &LayerPlan::exit(n, 3).expect("fits")) }
         }

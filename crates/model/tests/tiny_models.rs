@@ -34,16 +34,7 @@ fn from_folder(model: &TinyModel) -> CpuBackend {
 }
 
 fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan) -> Row {
-    Row {
-        seq,
-        pos,
-        token,
-        enter: Enter::Token,
-        plan: plan.clone(),
-        keep: false,
-        readout: Readout::Head,
-        exit_kv: false,
-    }
+    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout: Readout::Head }
 }
 
 /// Logits of each of `tokens`.

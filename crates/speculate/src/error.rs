@@ -1,8 +1,6 @@
-//! What can be wrong with a request's parameters, and what can end a sequence.
+//! Errors in a request's parameters, and errors that end a sequence.
 
-use std::fmt;
-
-use selfspec_model::{BackendError, SeqId, TokenId};
+use selfspec_model::{BackendError, LogitsError, SeqId, TokenId};
 
 /// A parameter out of its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -25,7 +23,7 @@ pub enum ParamError {
         /// Its bias.
         bias: f64,
     },
-    /// A token that the vocabulary lacks.
+    /// A token outside the vocabulary.
     #[error("{field}: token {token} at index {index} is not in a vocabulary of {vocab}")]
     UnknownToken {
         /// The field.
@@ -79,28 +77,7 @@ impl ParamError {
     }
 }
 
-/// What makes a row of logits unusable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogitsError {
-    /// A logit is not a number.
-    NotANumber,
-    /// A logit is plus infinity.
-    Infinite,
-    /// Every logit is minus infinity, so that no token can be chosen.
-    NothingPossible,
-}
-
-impl fmt::Display for LogitsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LogitsError::NotANumber => "a logit is not a number",
-            LogitsError::Infinite => "a logit is infinite",
-            LogitsError::NothingPossible => "no token is possible",
-        })
-    }
-}
-
-/// What ends a sequence. Other sequences are not touched by it.
+/// An error that ends a sequence. Other sequences go on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SequenceError {
     /// A parameter is out of its range.
@@ -114,7 +91,7 @@ pub enum SequenceError {
         /// What is wrong.
         fault: LogitsError,
     },
-    /// The grammar of the output cannot say which tokens may follow.
+    /// The constraint of the output, a grammar, cannot compute which tokens may follow.
     #[error("grammar at position {pos}: {why}")]
     Constraint {
         /// Position of the token that was to be chosen.
@@ -122,7 +99,7 @@ pub enum SequenceError {
         /// What is wrong.
         why: String,
     },
-    /// A row of logits is not as long as the vocabulary, or the step gave fewer rows than were asked for.
+    /// The step gave fewer rows than were asked for.
     #[error("the step gave {got} rows of logits from row {first}, {wanted} were asked for")]
     MissingLogits {
         /// Index of the sequence's first row.

@@ -1,21 +1,29 @@
-//! Lossless speculation: propose, verify, accept, commit or roll back.
+//! Lossless speculation: draft, verify, accept, commit or roll back.
 //!
-//! A [`Sequence`] says which rows it wants in the next step ([`Sequence::rows`]) and takes their logits
-//! ([`Sequence::absorb`]); the caller owns the model and the clock. One round drafts k tokens, judges them all in one pass
-//! of the full model, and commits between 1 and k + 1 tokens. Plain decoding is the round with k = 0: there is no second path.
+//! A [`Sequence`] asks for the rows that it wants in the next step ([`Sequence::rows`]) and takes
+//! their logits ([`Sequence::absorb`]). The caller owns the model and the clock. One round drafts k
+//! tokens, verifies them in one pass of the full model, and commits between 1 and k + 1 tokens.
+//! Plain decoding is the round with k = 0: there is no second path.
 //!
-//! What holds always:
+//! - `round/`: the round, in `draft_verify_accept.rs`.
+//! - `draft/`: one file a drafter; `registry.rs` makes them.
+//! - `sample/`: from a row of logits to a token.
+//! - `policy/`: whether to draft, with which drafter, and how far; one file a noun.
+//! - `sequence/`: a sequence, its limits, its rounds.
 //!
-//! - Greedy and seeded output is token for token what plain decoding gives; unseeded output has exactly its distribution.
-//! - After every round the cache holds `committed - 1` positions in every layer. It is checked, in release builds too.
-//! - One sampler serves drafting, verification and plain decoding. Every random number is a pure function of
-//!   (seed or entropy, position, purpose).
+//! Invariants:
+//!
+//! - Greedy and seeded output is token for token that of plain decoding. Unseeded output has
+//!   exactly its distribution.
+//! - After every round the cache holds `committed - 1` positions in every layer. This is checked in
+//!   release builds too.
+//! - One sampler serves drafting, verification and plain decoding. Every random number is a pure
+//!   function of (seed or entropy, position, purpose).
 //! - Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
 mod draft;
 mod error;
-mod params;
 mod policy;
 mod round;
 mod sample;
@@ -25,25 +33,26 @@ mod target;
 mod words;
 
 pub use draft::kind::DrafterKind;
+pub use draft::params::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
 pub use draft::path::DraftPath;
-pub use error::{LogitsError, ParamError, SequenceError};
-pub use params::{DraftLen, DrafterChoice, MAX_DRAFT, MAX_LOGPROBS, SequenceParams, SpeculationParams};
+pub use error::{ParamError, SequenceError};
 pub use policy::cost::model::CostModel;
 pub use policy::cost::path_record::PathDrafts;
 pub use policy::drafter_off::{DrafterOff, OffCause};
 pub use policy::round_reason::RoundReason;
-pub use round::draft_verify_accept::{AcceptedDrafts, accept_drafts};
+pub use round::draft_verify_accept::{AcceptedDrafts, VerifyReadout, accept_drafts};
 pub use round::lockstep::keep_cheap_drafts;
 pub use round::token_source::TokenSource;
 pub use sample::constraint::{TokenConstraint, TokenMask};
 pub use sample::distribution::Distribution;
-pub use sample::history::PenaltyHistory;
-pub use sample::logprob::TokenLogprob;
+pub use sample::history::{PenaltyHistory, PenaltyView};
 pub use sample::noise::RoundPosition;
 pub use sample::params::SamplingParams;
 pub use sample::sampler::{Draft, LogitsRow, Sampler, VerifiedToken};
 pub use sample::sequence_sampler::{SequenceSampler, TokenChoiceError};
 pub use sequence::limits::FinishReason;
+pub use sequence::params::{MAX_LOGPROBS, SequenceParams};
+pub use sequence::row_chooser::{RowChooser, StepChooser};
 pub use sequence::state::{CommittedToken, Sequence};
 pub use stats::{DrafterStats, PositionStats, RoundTrace, SpecStats};
 pub use target::Target;

@@ -1,8 +1,8 @@
 //! Counters of what a sequence drafted, and the trace of its rounds.
 
 use crate::draft::kind::DrafterKind;
+use crate::draft::params::MAX_DRAFT;
 use crate::draft::path::DraftPath;
-use crate::params::MAX_DRAFT;
 use crate::policy::confidence::ConfidenceRecord;
 use crate::policy::cost::path_record::PathDrafts;
 use crate::policy::drafter_off::DrafterOff;
@@ -28,8 +28,8 @@ pub struct DrafterStats {
     pub drafted: u64,
     /// Of these, accepted.
     pub accepted: u64,
-    /// Of these, rejected by the model. Drafts after a rejected one are never verified, and count as
-    /// neither.
+    /// Of these, rejected by the model. Drafts after a rejected one are never verified, and count
+    /// as neither.
     pub rejected: u64,
     /// Draft rows that proposed nothing: their confidence was too low to be worth the verification.
     pub declined: u64,
@@ -52,7 +52,8 @@ pub struct SpecStats {
     pub drafted: u64,
     /// Drafted tokens accepted and committed.
     pub accepted: u64,
-    /// Drafted tokens that the model rejected; at most one a round, since drafts after it are not verified.
+    /// Drafted tokens that the model rejected; at most one a round, since drafts after it are not
+    /// verified.
     pub rejected: u64,
     /// Index a: rounds with a draft that had a accepted tokens.
     pub accepted_lengths: [u64; MAX_DRAFT + 1],
@@ -60,7 +61,8 @@ pub struct SpecStats {
     pub by_position: [PositionStats; MAX_DRAFT],
     /// By drafter, in the order of [`DrafterKind::ALL`].
     pub by_drafter: [DrafterStats; DrafterKind::COUNT],
-    /// Layers run, summed over the sequence's rows. Layers that kept states replace are not counted.
+    /// Layers run, summed over the sequence's rows. Layers that kept states replace are not
+    /// counted.
     pub layer_rows: u64,
     /// The drafter of the latest round with a draft.
     pub drafter: Option<DrafterKind>,
@@ -86,7 +88,8 @@ impl SpecStats {
         DrafterStats { accepted, rejected, ..DrafterStats::default() }.acceptance()
     }
 
-    /// The drafts with the model, for the cost model to learn from; `None` where the request allows none.
+    /// The drafts with the model, for the cost model to learn from; `None` where the request allows
+    /// none.
     pub fn path_drafts(&self) -> Option<PathDrafts> {
         let path = self.path.clone()?;
         let kind = if path.uses_exit_head() { DrafterKind::ExitHead } else { DrafterKind::LayerSkip };
@@ -132,7 +135,8 @@ impl SpecStats {
         }
     }
 
-    /// Counts one round: `accepted` of `drafted` tokens by `drafter`; `rejected`: the next one was rejected.
+    /// Counts one round: `accepted` of `drafted` tokens by `drafter`; `rejected`: the next one was
+    /// rejected.
     pub(crate) fn count_round(
         &mut self,
         drafter: Option<DrafterKind>,

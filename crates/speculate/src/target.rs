@@ -1,19 +1,19 @@
-//! What a sequence must know of the model that it runs on.
+//! The facts about the model that a sequence needs.
 
 use std::sync::Arc;
 
 use selfspec_model::{Backend, ExitHeadInfo, TokenId};
 
-/// What a sequence must know of the model that it runs on.
+/// The facts about the model that a sequence needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// Layers.
+    /// Number of layers.
     pub n_layers: usize,
-    /// Size of the vocabulary.
+    /// Size of the vocabulary, in tokens.
     pub vocab: usize,
     /// Longest sequence, in positions.
     pub context: usize,
-    /// The tokens that layer skip may be held to, ascending; see [`Backend::draft_vocab`].
+    /// The tokens that layer skip may be limited to, ascending; see [`Backend::draft_vocab`].
     pub draft_vocab: Option<Arc<[TokenId]>>,
     /// The exit head, if the model has one.
     pub exit_head: Option<ExitHeadInfo>,

@@ -1,4 +1,5 @@
-//! The sentences for people about what the speculation policy decided. The policy itself returns data.
+//! The sentences for people about what the speculation policy decided. The policy itself returns
+//! data.
 
 use std::fmt;
 
@@ -27,8 +28,8 @@ impl fmt::Display for RoundReason {
     }
 }
 
-/// `layer skip off: predicted speed-up 0.87, expected acceptance 0.31 after 12 judged drafts (a draft of
-/// layers 0..15 costs 0.60 plain steps, the verification of 2 1.10)`.
+/// `layer skip off: predicted speed-up 0.87, expected acceptance 0.31 after 12 judged drafts (a
+/// draft of layers 0..15 costs 0.60 plain steps, the verification of 2 1.10)`.
 impl fmt::Display for DrafterOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} off: ", self.drafter)?;

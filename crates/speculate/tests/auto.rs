@@ -1,4 +1,5 @@
-//! What speculation costs where it does not pay, and gains where it does, in the fake target's simulated time (a plain step takes 1).
+//! What speculation costs where it does not pay, and gains where it does, in the fake target's
+//! simulated time (a plain step takes 1).
 
 mod common;
 
@@ -43,7 +44,8 @@ fn drafts_that_do_not_pay_cost_at_most_three_per_cent() {
                     for seed in 0..8 {
                         let request = request(drafter.clone(), sampling.clone(), max_tokens);
                         if sampling.seed.is_none() && sampling.temperature > 0.0 {
-                            // Unseeded output differs from plain output, so that only the time is compared.
+                            // Unseeded output differs from plain output, so that only the time is
+                            // compared.
                             let mut runner = Runner::new(options(agreement, seed));
                             runner.run(vec![request], 64);
                             ratios.push(runner.seconds / (max_tokens - 1) as f64);
@@ -136,7 +138,8 @@ fn the_draft_length_follows_what_pays() {
     );
 }
 
-/// A target with an exit head on its first layers, whose text repeats itself after a while if `order` is low.
+/// A target with an exit head on its first layers, whose text repeats itself after a while if
+/// `order` is low.
 fn with_head(agreement: f64, order: usize, seed: u64) -> FakeOptions {
     FakeOptions {
         exit_head: Some((2, (0..200).filter(|x| x % 10 != 3).collect())),
@@ -146,7 +149,8 @@ fn with_head(agreement: f64, order: usize, seed: u64) -> FakeOptions {
     }
 }
 
-/// A target whose exit head reads the embedding: cheap enough to pay in a batch, where others wait while one drafts.
+/// A target whose exit head reads the embedding: cheap enough to pay in a batch, where others wait
+/// while one drafts.
 fn with_cheap_head(agreement: f64) -> FakeOptions {
     let with_head = with_head(agreement, 3, 4);
     FakeOptions { exit_head: with_head.exit_head.clone().map(|(_, vocab)| (0, vocab)), ..with_head }
@@ -215,7 +219,8 @@ fn drafters_combine_and_every_round_has_its_reason() {
     );
 }
 
-/// The same acceptance pays alone and not in a batch whose passes are bound by arithmetic: costs decide, not acceptance.
+/// The same acceptance pays alone and not in a batch whose passes are bound by arithmetic: costs
+/// decide, not acceptance.
 #[test]
 fn the_decision_turns_with_the_cost_of_rows() {
     let run = |row_share: f64, drafter: DrafterChoice| {
@@ -235,7 +240,8 @@ fn the_decision_turns_with_the_cost_of_rows() {
     assert!(cheap > 1.0 && dear > 0.95, "{cheap} where rows are cheap, {dear} where they are dear");
 }
 
-/// In a batch an exit head that does not pay is given up for good, so that no row keeps up its K and V; alone it may be tried again.
+/// In a batch an exit head that does not pay is given up for good, so that no row keeps up its K
+/// and V; alone it may be tried again.
 #[test]
 fn a_head_that_does_not_pay_beside_others_is_given_up() {
     let options = |agreement| FakeOptions { row_share: 0.01, ..with_cheap_head(agreement) };
@@ -251,13 +257,13 @@ fn a_head_that_does_not_pay_beside_others_is_given_up() {
         live.iter().for_each(|l| runner.costs.record_sequence(l.sequence.stats().path_drafts().as_ref()));
         let mut next = runner.start(request(99));
         next.sequence.disable_hopeless_exit_head(0, &runner.costs);
-        (live.iter().filter(|l| l.sequence.wants_exit_kv()).count(), next.sequence.wants_exit_kv())
+        (live.iter().filter(|l| l.sequence.wants_auxiliary()).count(), next.sequence.wants_auxiliary())
     };
     let mut fresh = Runner::new(options(0.97));
     let mut settled = |beside| {
         let mut live = fresh.start(request(1));
         live.sequence.disable_hopeless_exit_head(beside, &fresh.costs);
-        live.sequence.wants_exit_kv()
+        live.sequence.wants_auxiliary()
     };
     assert!(settled(1) && !settled(7), "beside many others, before anything was measured");
     assert_eq!(kept(0.0, 1), (1, true));

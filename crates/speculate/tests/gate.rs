@@ -1,4 +1,5 @@
-//! The identity gate: output with speculation is that of plain decoding, token for token, with its log-probabilities and its end.
+//! The identity gate: output with speculation is that of plain decoding, token for token, with its
+//! log-probabilities and its end.
 
 mod common;
 
@@ -14,8 +15,8 @@ fn vocab() -> Vec<u32> {
     (0..40).filter(|x| x % 4 != 1).collect()
 }
 
-/// One target that never repeats itself, one that soon does, and whose layer skip has a draft vocabulary. Both have an exit head: on
-/// three layers, and on none.
+/// One target that never repeats itself, one that soon does, and whose layer skip has a draft
+/// vocabulary. Both have an exit head: on three layers, and on none.
 fn targets() -> [FakeOptions; 2] {
     [
         FakeOptions { n_layers: N, agreement: 0.75, exit_head: Some((3, vocab())), ..FakeOptions::default() },
@@ -125,7 +126,8 @@ fn output_is_that_of_plain_decoding_while_speculation_turns_itself_off_and_on() 
     guard.check(4, "auto");
 }
 
-/// Unseeded sampling promises a distribution, not tokens; but its draws are functions of entropy and position, so that it can be repeated.
+/// Unseeded sampling promises a distribution, not tokens; but its draws are functions of entropy
+/// and position, so that it can be repeated.
 #[test]
 fn unseeded_output_is_a_function_of_its_entropy() {
     let options = &targets()[0];
@@ -144,7 +146,8 @@ fn unseeded_output_is_a_function_of_its_entropy() {
     guard.check(5, "rejection sampling");
 }
 
-/// Sequences with different drafters, draft lengths and prompts share steps; the prompt comes in chunks of any size.
+/// Sequences with different drafters, draft lengths and prompts share steps; the prompt comes in
+/// chunks of any size.
 #[test]
 fn company_and_chunks_change_nothing() {
     for options in targets() {
@@ -197,7 +200,8 @@ fn penalties_on_a_repetitive_prompt_are_those_of_plain_decoding() {
     }
 }
 
-/// A draft that knows the target's logits but not the history would miss: it must see the penalties of the drafts before it.
+/// A draft that knows the target's logits but not the history would miss: it must see the penalties
+/// of the drafts before it.
 #[test]
 fn drafts_see_the_history_that_the_target_sees() {
     let options = FakeOptions { agreement: 1.0, vocab: 12, ..targets()[0].clone() };
@@ -231,10 +235,9 @@ fn bias_and_min_p_hold_in_every_row() {
             continue;
         }
         // Every token, from whichever row, is at least 0.9 times as probable as the best one.
-        let target = selfspec_testkit::fake_target::FakeTarget::new(options.clone());
         let mut before = request.prompt.clone();
         for token in &got.tokens {
-            let row = target.logits_after(&before);
+            let row = options.logits_after(&before);
             let best = row.iter().copied().fold(f32::MIN, f32::max);
             let ratio = f64::from(row[*token as usize] - best).exp();
             assert!(ratio >= f64::from(sampling.min_p), "token {token} after {} tokens is below min-p", before.len());
@@ -250,10 +253,9 @@ fn logprobs_are_those_of_the_raw_logits() {
     let request = request(&penalised(seeded(3)), always(exit(N, 5), DraftLen::Fixed(4)), 1);
     let got = run_one(options, request.clone());
     assert!(got.drafted.iter().any(|d| *d));
-    let target = selfspec_testkit::fake_target::FakeTarget::new(options.clone());
     let mut before = request.prompt;
     for (token, logprob) in got.tokens.iter().zip(&got.logprobs) {
-        let row = target.logits_after(&before);
+        let row = options.logits_after(&before);
         let total: f64 = row.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln();
         let logprob = logprob.as_ref().expect("asked for");
         assert!((f64::from(logprob.logprob) - (f64::from(row[*token as usize]) - total)).abs() < 1e-5);
@@ -264,7 +266,8 @@ fn logprobs_are_those_of_the_raw_logits() {
     }
 }
 
-/// The rows of a round, counted: k draft rows of the plan, one row through all layers, k rows through the rest.
+/// The rows of a round, counted: k draft rows of the plan, one row through all layers, k rows
+/// through the rest.
 #[test]
 fn a_round_computes_each_layer_once() {
     let options = FakeOptions { agreement: 1.0, ..targets()[0].clone() };
@@ -280,13 +283,13 @@ fn a_round_computes_each_layer_once() {
             let mut runner = Runner::new(options.clone());
             let mut live = vec![runner.start(request(&greedy(), speculation, 1))];
             runner.step(&mut live, 64); // the prompt
-            let before = runner.target.layer_rows();
+            let before = runner.target.inner.executor().layer_rows();
             while live[0].sequence.stats().rounds < 2 {
                 assert!(runner.step(&mut live, 64));
             }
             let n = N as u64;
             let verify = 4 * (n - prefix) + if bonus { n } else { 0 };
-            assert_eq!(runner.target.layer_rows() - before, 4 * run + verify, "{plan}, bonus {bonus}");
+            assert_eq!(runner.target.inner.executor().layer_rows() - before, 4 * run + verify, "{plan}, bonus {bonus}");
         }
     }
 }

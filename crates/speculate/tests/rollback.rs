@@ -1,4 +1,5 @@
-//! Commit and roll back: at every offset in a page, for every accepted length, with drafters coming and going.
+//! Commit and roll back: at every offset in a page, for every accepted length, with drafters coming
+//! and going.
 
 mod common;
 
@@ -88,7 +89,8 @@ proptest! {
     }
 }
 
-/// CASES: off, then on again in one sequence: nothing stale. The costs are what turns it off and on.
+/// CASES: off, then on again in one sequence: nothing stale. The costs are what turns it off and
+/// on.
 #[test]
 fn speculation_comes_back_when_it_pays_and_finds_nothing_stale() {
     let options = FakeOptions { agreement: 0.95, ..options() };
@@ -112,7 +114,6 @@ fn speculation_comes_back_when_it_pays_and_finds_nothing_stale() {
             plan: plan.clone(),
             keep: false,
             readout: Readout::Head,
-            exit_kv: false,
         };
         for _ in 0..3 {
             costs.record(&[row(&LayerPlan::full(N))], 1.0);

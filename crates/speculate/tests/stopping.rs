@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
+
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
-use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
+use selfspec_model::{Backend, BackendError, LogitsError, SeqId, StepOutput};
 use selfspec_speculate::{
-    CostModel, DraftLen, DrafterChoice, FinishReason, LogitsError, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
+    CostModel, DraftLen, DrafterChoice, FinishReason, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
     SequenceParams, SpeculationParams, Target,
 };
 use selfspec_testkit::fake_target::FakeOptions;
@@ -30,7 +32,8 @@ fn request(k: usize, max_tokens: usize) -> SequenceParams {
     }
 }
 
-/// A token that plain decoding emits first at index `at` of the output or soon after, and its index.
+/// A token that plain decoding emits first at index `at` of the output or soon after, and its
+/// index.
 fn emitted(output: &Output, at: usize) -> (u32, usize) {
     let first = |i: &usize| !output.tokens[..*i].contains(&output.tokens[*i]);
     let i = (at..output.tokens.len()).find(first).expect("some token is new");
@@ -64,14 +67,16 @@ fn an_end_token_copied_by_prompt_lookup_ends_there() {
     let options = FakeOptions { order: 1, by_position: false, spread: 3.0, seed: 5, ..agreeing() };
     let free = run_one(&options, plain(&request(8, 60)));
     let speculation = always(DrafterChoice::PromptLookup, DraftLen::Fixed(8));
-    // In a loop every token has been there before; whichever ends the output, it ends at its first generated occurrence.
+    // In a loop every token has been there before; whichever ends the output, it ends at its first
+    // generated occurrence.
     for eos in &free.tokens[..20] {
         let request = SequenceParams { eos: vec![*eos], speculation: speculation.clone(), ..request(8, 60) };
         assert_eq!(run_one(&options, request.clone()).result(), run_one(&options, plain(&request)).result());
     }
 }
 
-/// CASES: a stop inside an accepted run that also crosses max_tokens is a stop; a stop beyond the cap is not reached.
+/// CASES: a stop inside an accepted run that also crosses max_tokens is a stop; a stop beyond the
+/// cap is not reached.
 #[test]
 fn the_end_token_wins_over_the_length_when_it_comes_first() {
     let free = run_one(&agreeing(), plain(&request(8, 60)));
@@ -121,7 +126,8 @@ fn the_context_is_filled_and_not_exceeded() {
     }
 }
 
-/// CASES: a NaN ends the sequence whose it is, after the tokens that plain decoding gives too; others go on.
+/// CASES: a NaN ends the sequence whose it is, after the tokens that plain decoding gives too;
+/// others go on.
 #[test]
 fn broken_logits_end_one_sequence_only() {
     for (value, fault) in [(f32::NAN, LogitsError::NotANumber), (f32::INFINITY, LogitsError::Infinite)] {
@@ -131,7 +137,7 @@ fn broken_logits_end_one_sequence_only() {
                 let requests: Vec<_> =
                     (0..3).map(|_| SequenceParams { speculation: speculation.clone(), ..request(5, 30) }).collect();
                 // The first sequence is the first that the target makes.
-                runner.target.break_logits(SeqId(1), 11 + at, value);
+                runner.faults.break_logits(SeqId(1), 11 + at, value);
                 runner.run(requests, 64)
             };
             let expected = outputs(SpeculationParams::off());
@@ -149,7 +155,7 @@ fn broken_logits_end_one_sequence_only() {
 fn a_failed_sequence_wants_nothing_more() {
     let mut runner = Runner::new(agreeing());
     let mut live = vec![runner.start(request(3, 30))];
-    runner.target.break_logits(live[0].sequence.seq(), 15, f32::NAN);
+    runner.faults.break_logits(live[0].sequence.seq(), 15, f32::NAN);
     while runner.step(&mut live, 64) {}
     assert!(live[0].output.error.is_some());
     let again = live[0].sequence.absorb(&mut runner.target, &StepOutput::default(), 0, &mut Vec::new());
@@ -158,7 +164,7 @@ fn a_failed_sequence_wants_nothing_more() {
 
 #[test]
 fn too_few_rows_of_logits_are_an_error() {
-    let mut target = selfspec_testkit::fake_target::FakeTarget::new(agreeing());
+    let mut target = selfspec_testkit::fake_target::fake_target(agreeing());
     let seq = target.create();
     let mut sequence = Sequence::new(seq, request(3, 30), &fake()).expect("valid");
     let (mut rows, mut out) = (Vec::new(), StepOutput::default());
@@ -168,7 +174,8 @@ fn too_few_rows_of_logits_are_an_error() {
     assert_eq!(got, Err(SequenceError::MissingLogits { first: 1, wanted: 1, got: 0 }));
 }
 
-/// A page too few in the middle of a round: the drafts are dropped, or all is computed again elsewhere; the output is the same.
+/// A page too few in the middle of a round: the drafts are dropped, or all is computed again
+/// elsewhere; the output is the same.
 #[test]
 fn a_full_cache_costs_drafts_and_no_tokens() {
     let expected = run_one(&agreeing(), plain(&request(5, 40)));
@@ -181,7 +188,7 @@ fn a_full_cache_costs_drafts_and_no_tokens() {
             }
             let (mut rows, mut out) = (Vec::new(), StepOutput::default());
             live[0].sequence.rows(64, &CostModel::new(), &mut rows);
-            runner.target.fail_next_step();
+            runner.faults.full_in.store(1, Ordering::SeqCst);
             assert!(matches!(runner.target.step(&rows, &mut out), Err(BackendError::KvFull { .. })));
             if preempt {
                 runner.target.free(live[0].sequence.seq());

@@ -1,6 +1,8 @@
-//! Tensor types in both directions, written for clearness: simple quantisers, and exact readings of every block layout.
+//! Tensor types in both directions, written for clearness: simple quantisers, and exact readings of
+//! every block layout.
 //!
-//! The layouts are those of GGUF (`ggml-common.h`). The readings serve as the oracle for faster code.
+//! The layouts are those of GGUF (`ggml-common.h`). The readings serve as the oracle for faster
+//! code.
 
 use half::{bf16, f16};
 use selfspec_weights::TensorType;
@@ -125,7 +127,8 @@ fn put_levels(q: &[u32], bits: u32, out: &mut Vec<u8>) {
     out.extend((0..16).map(|i| (q[i] & 15) as u8 | ((q[i + 16] & 15) as u8) << 4));
 }
 
-/// Scale and offset (both at least 0) of each run of `run` values, so that value = scale * level - offset.
+/// Scale and offset (both at least 0) of each run of `run` values, so that value = scale * level -
+/// offset.
 fn scales_and_mins(x: &[f32], run: usize, top: i32) -> Vec<(f32, f32)> {
     x.chunks_exact(run)
         .map(|c| {

@@ -9,7 +9,7 @@ use selfspec_model::{ArchConfig, ExitHeadCard, ExitHeadForm, ExitHeadTensor, Lay
 
 use crate::random::Random;
 
-/// An exit head to be: random weights that fit a model.
+/// The description of an exit head whose random weights fit a model.
 #[derive(Debug, Clone)]
 pub struct TinyExitHead {
     /// Its card.
@@ -24,7 +24,8 @@ pub struct TinyExitHead {
 type Stored = (Dtype, Vec<usize>, Vec<u8>);
 
 impl TinyExitHead {
-    /// A head on `exit` layers of the model with this fingerprint, which also reads the states after these numbers of layers.
+    /// A head on `exit` layers of the model with this fingerprint, which also reads the states
+    /// after these numbers of layers.
     pub fn new(fingerprint: &str, exit: usize, features: &[usize], vocab: Vec<u32>) -> Self {
         let card = ExitHeadCard {
             version: ExitHeadCard::VERSION,

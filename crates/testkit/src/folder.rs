@@ -1,4 +1,5 @@
-//! Writes Hugging Face folders: `config.json`, safetensors in one file or several, and any other file.
+//! Writes Hugging Face folders: `config.json`, safetensors in one file or several, and any other
+//! file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +23,7 @@ pub struct FolderTensor {
     pub data: Vec<u8>,
 }
 
-/// A Hugging Face folder to be.
+/// A Hugging Face folder in the making.
 #[derive(Debug, Clone, Default)]
 pub struct FolderBuilder {
     /// `config.json`.
@@ -60,8 +61,8 @@ impl FolderBuilder {
         self
     }
 
-    /// Joins tensors of each layer to one called `name`, row by row: `parts` in this order. All names
-    /// stand after `layers.N.`.
+    /// Joins tensors of each layer to one called `name`, row by row: `parts` in this order. All
+    /// names stand after `layers.N.`.
     ///
     /// # Panics
     /// If no layer has the first part, or if a layer lacks another part.
@@ -100,7 +101,7 @@ impl FolderBuilder {
     /// One safetensors file with all tensors.
     ///
     /// # Panics
-    /// If the tensors are not what they say.
+    /// If a tensor's shape and data contradict each other.
     pub fn safetensors(&self) -> Vec<u8> {
         serialize(&self.tensors)
     }

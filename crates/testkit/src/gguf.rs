@@ -1,4 +1,5 @@
-//! Writes GGUF files, right ones and wrong ones: every field can be set to something else before the bytes are made.
+//! Writes GGUF files, right ones and wrong ones: every field can be set to something else before
+//! the bytes are made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,7 +127,7 @@ pub struct GgufBytes {
     pub data: usize,
 }
 
-/// A GGUF file to be.
+/// A GGUF file in the making.
 #[derive(Debug, Clone)]
 pub struct GgufBuilder {
     /// The first four bytes.
@@ -193,12 +194,14 @@ impl GgufBuilder {
         self
     }
 
-    /// Adds a tensor of quantised `values`, in place if the name is there already. `shape` is outermost first.
+    /// Adds a tensor of quantised `values`, in place if the name is there already. `shape` is
+    /// outermost first.
     pub fn tensor(self, name: &str, shape: &[usize], ty: TensorType, values: &[f32]) -> Self {
         self.tensor_bytes(name, shape, ty.ggml_id(), crate::blocks::quantize(ty, values))
     }
 
-    /// Adds a tensor of any type id and bytes, in place if the name is there already. `shape` is outermost first.
+    /// Adds a tensor of any type id and bytes, in place if the name is there already. `shape` is
+    /// outermost first.
     pub fn tensor_bytes(mut self, name: &str, shape: &[usize], type_id: u32, data: Vec<u8>) -> Self {
         let dims = shape.iter().rev().map(|d| *d as u64).collect();
         let tensor = GgufTensor { name: name.to_owned(), dims, type_id, data, offset: None };
@@ -209,8 +212,8 @@ impl GgufBuilder {
         self
     }
 
-    /// Joins tensors of each layer to one called `name`, row by row: `parts` in this order. All names
-    /// stand after `blk.N.`.
+    /// Joins tensors of each layer to one called `name`, row by row: `parts` in this order. All
+    /// names stand after `blk.N.`.
     ///
     /// # Panics
     /// If no layer has the first part, or if a layer lacks another part.
@@ -290,7 +293,8 @@ impl GgufBuilder {
         fs::write(path, self.bytes()).expect("the test's file can be written");
     }
 
-    /// The same model in `count` shards: the first has the metadata, the tensors are dealt out in runs.
+    /// The same model in `count` shards: the first has the metadata, the tensors are dealt out in
+    /// runs.
     pub fn shards(&self, count: usize) -> Vec<GgufBuilder> {
         let per = self.tensors.len().div_ceil(count);
         (0..count)

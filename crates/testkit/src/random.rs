@@ -31,7 +31,8 @@ impl Random {
         (self.bits() % n as u64) as usize
     }
 
-    /// About normal, with mean 0 and standard deviation 1: a sum of uniforms, which needs no function of the C library.
+    /// About normal, with mean 0 and standard deviation 1: a sum of uniforms, which needs no
+    /// function of the C library.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }

@@ -1,9 +1,10 @@
 //! Tiny random models of every supported family, the same on every machine.
 //!
-//! The weights are drawn once, in the convention of Hugging Face folders, and written both ways: a GGUF file has q and k of
-//! Llama permuted for interleaved rotation and 1 added to Gemma's norms; a folder has them as drawn. Both must give the same
-//! logits. Scales are chosen so that logits are spread, greedy text varies, and the layers' contributions fall off with
-//! depth, so that an early exit is sometimes right and sometimes wrong.
+//! The weights are drawn once, in the convention of Hugging Face folders, and written both ways: a
+//! GGUF file has q and k of Llama permuted for interleaved rotation and 1 added to Gemma's norms; a
+//! folder has them as drawn. Both must give the same logits. Scales are chosen so that logits are
+//! spread, greedy text varies, and the layers' contributions fall off with depth, so that an early
+//! exit is sometimes right and sometimes wrong.
 
 use selfspec_model::{Architecture, LayerForm, LayerTensor, ModelTensor, Presence, TensorNames, TensorShape};
 use selfspec_weights::TensorType;
@@ -59,7 +60,8 @@ pub enum Scaling {
     },
 }
 
-/// Divisors of Llama 3's wavelength bounds: below `original / HIGH` frequencies are kept, above `original / LOW` divided.
+/// Divisors of Llama 3's wavelength bounds: below `original / HIGH` frequencies are kept, above
+/// `original / LOW` divided.
 const LOW: f32 = 1.0;
 const HIGH: f32 = 4.0;
 
@@ -79,8 +81,8 @@ pub struct Dims {
 }
 
 impl Dims {
-    /// The smallest sizes that leave remainders (widths that 16 does not divide, several groups of heads) and whose inner
-    /// dimensions are whole blocks of `ty`.
+    /// The smallest sizes that leave remainders (widths that 16 does not divide, several groups of
+    /// heads) and whose inner dimensions are whole blocks of `ty`.
     pub fn for_type(ty: TensorType) -> Dims {
         let dims = Dims { layers: 4, dim: 40, ffn: 72, heads: 4, kv_heads: 2, head_dim: 10, context: 512, window: 24 };
         match ty.block_len() {
@@ -91,12 +93,12 @@ impl Dims {
     }
 }
 
-/// A tiny model to be.
+/// The description of a tiny model.
 #[derive(Debug, Clone)]
 pub struct TinyModel {
     /// Its family.
     pub family: Family,
-    /// What the weights are drawn from.
+    /// Seed of the weights.
     pub seed: u64,
     /// Its sizes; those of [`Dims::for_type`] unless set.
     pub dims: Option<Dims>,
@@ -129,7 +131,8 @@ struct Weight {
 type Spread = (f32, f32);
 
 impl TinyModel {
-    /// A model of this family in F32: tied embeddings, 4 layers (Gemma: 7, the sixth with global attention).
+    /// A model of this family in F32: tied embeddings, 4 layers (Gemma: 7, the sixth with global
+    /// attention).
     pub fn new(family: Family) -> TinyModel {
         let vocab = match family {
             Family::Gemma3 => Vocab { add_space_prefix: false, ..Vocab::sentence_piece() },
@@ -258,8 +261,8 @@ impl TinyModel {
         out
     }
 
-    /// The same model as a Hugging Face folder, with a tokenizer. Matrices of a type that folders lack are written in F32, with
-    /// the values that the GGUF file's blocks stand for.
+    /// The same model as a Hugging Face folder, with a tokenizer. Matrices of a type that folders
+    /// lack are written in F32, with the values that the GGUF file's blocks stand for.
     pub fn folder(&self) -> FolderBuilder {
         let mut out = FolderBuilder::new(self.config());
         for w in self.weights() {
@@ -310,7 +313,8 @@ impl TinyModel {
         out
     }
 
-    /// What a converter writes as `rope_freqs.weight`: the divisor of each frequency.
+    /// The contents of `rope_freqs.weight` as a converter writes it: the divisor of each frequency. Shape:
+    /// (rotated pair).
     fn llama3_factors(&self, factor: f32, original: usize) -> Vec<f32> {
         let half = self.dims().head_dim / 2;
         (0..half)
@@ -385,7 +389,8 @@ impl TinyModel {
         let total: f32 = (0..d.layers).map(|l| self.decay.powi(2 * l as i32)).sum::<f32>() * 2.0;
         let start = embedding * if gemma { dim.sqrt() } else { 1.0 };
         let part = start * growth * self.decay.powi(l as i32) / total.sqrt();
-        // With sandwich norms the norm sets the size of a layer's part, else the output matrix does.
+        // With sandwich norms the norm sets the size of a layer's part, else the output matrix
+        // does.
         let (attention_out, ffn_out) = if gemma { (1.0, 1.0) } else { (part / 0.7, part / 0.5) };
         let unit = 1.0 / dim.sqrt();
         match (tensor, shape) {
@@ -405,7 +410,8 @@ impl TinyModel {
     }
 }
 
-/// Reorders the rows of each head from halves (value i is rotated with i + half) to neighbours, as converters do for Llama.
+/// Reorders the rows of each head from halves (value i is rotated with i + half) to neighbours, as
+/// converters do for Llama.
 fn interleave(values: &[f32], heads: usize, rows: usize) -> Vec<f32> {
     let (width, head) = (values.len() / rows, rows / heads);
     let mut out = Vec::with_capacity(values.len());

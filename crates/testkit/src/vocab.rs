@@ -1,4 +1,5 @@
-//! Small vocabularies of the two kinds that models have, written as GGUF metadata and as `tokenizer.json`.
+//! Small vocabularies of the two kinds that models have, written as GGUF metadata and as
+//! `tokenizer.json`.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -72,7 +73,8 @@ impl Vocab {
         v
     }
 
-    /// SentencePiece-like: `<unk>`, `<s>`, `</s>`, 256 bytes, letters, 14 merges with scores, and two control tokens for turns.
+    /// SentencePiece-like: `<unk>`, `<s>`, `</s>`, 256 bytes, letters, 14 merges with scores, and
+    /// two control tokens for turns.
     pub fn sentence_piece() -> Vocab {
         let mut v = Vocab {
             model: "llama",
@@ -228,8 +230,8 @@ impl Vocab {
     }
 }
 
-/// The character that stands for each byte in byte-level BPE, in the order of GPT-2's vocabulary: the printable bytes stand
-/// for themselves and come first, the others follow from U+0100 on.
+/// The character that stands for each byte in byte-level BPE, in the order of GPT-2's vocabulary:
+/// the printable bytes stand for themselves and come first, the others follow from U+0100 on.
 fn byte_chars() -> Vec<char> {
     let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let shifted = (0..=255u8).filter(|b| !printable(b)).count() as u32;

@@ -16,9 +16,9 @@ use crate::{folder, gguf, shards};
 pub struct TensorInfo {
     /// The name.
     pub name: String,
-    /// The dimensions, outermost first: a matrix is (n rows, k). No dimension is 0.
+    /// The dimensions, outermost first: a matrix is (rows, cols). No dimension is 0.
     pub shape: Vec<usize>,
-    /// How its numbers lie in its bytes.
+    /// The format of its numbers.
     pub ty: TensorType,
 }
 
@@ -39,7 +39,8 @@ impl TensorInfo {
 pub struct Tensor<'a> {
     /// Name, shape and type.
     pub info: &'a TensorInfo,
-    /// The data as it lies in the file, little-endian, row by row. It may lie at any address: nothing is aligned.
+    /// The data as it lies in the file, little-endian, row by row. It may lie at any address:
+    /// nothing is aligned.
     pub bytes: &'a [u8],
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Stored {
 /// A tensor of a type that cannot be run, which is a fault only when it is asked for.
 pub(crate) struct Unsupported {
     pub(crate) at: At,
-    pub(crate) ty: &'static str,
+    pub(crate) ty: String,
 }
 
 /// One file of a checkpoint.
@@ -100,10 +101,11 @@ impl fmt::Debug for Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a GGUF file (for a sharded model any of its shards, named `NAME-0000i-of-0000n.gguf`) or a Hugging Face folder.
+    /// Opens a GGUF file (for a sharded model any of its shards, named `NAME-0000i-of-0000n.gguf`)
+    /// or a Hugging Face folder.
     ///
     /// # Errors
-    /// Every fault that [`WeightsError`] names: whatever is returned has been checked, except for the tensors' values.
+    /// Every fault that [`WeightsError`] names. Everything is checked except the tensors' values.
     pub fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
         let kind = std::fs::metadata(path).map_err(|source| WeightsError::Io {
             file: path.to_path_buf(),
@@ -127,7 +129,8 @@ impl Checkpoint {
         Checkpoint::new(name, Source::Gguf(gguf.metadata), files, gguf.tensors, HashMap::new())
     }
 
-    /// Reads a single safetensors file and its `config.json` from memory; `name` stands for the file's path in errors.
+    /// Reads a single safetensors file and its `config.json` from memory; `name` stands for the
+    /// file's path in errors.
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
@@ -135,7 +138,7 @@ impl Checkpoint {
         folder::from_bytes(name, bytes, config)
     }
 
-    /// Puts a checkpoint together. Names may repeat between files only, which is an error.
+    /// Puts a checkpoint together. A name that occurs in two files is an error.
     pub(crate) fn new(
         path: &Path,
         source: Source,
@@ -171,10 +174,11 @@ impl Checkpoint {
     /// The tensor of this name, or `None` if there is none.
     ///
     /// # Errors
-    /// [`WeightsError::UnsupportedType`] for a tensor of a safetensors file whose type cannot be run.
+    /// [`WeightsError::UnsupportedType`] for a tensor of a safetensors file whose type cannot be
+    /// run.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor<'_>>, WeightsError> {
         if let Some(Unsupported { at, ty }) = self.unsupported.get(name) {
-            return Err(WeightsError::UnsupportedType { at: at.clone(), ty });
+            return Err(WeightsError::UnsupportedType { at: at.clone(), ty: ty.clone() });
         }
         let Some(t) = self.index.get(name).map(|i| &self.tensors[*i]) else { return Ok(None) };
         Ok(Some(Tensor { info: &t.info, bytes: &self.files[t.file].bytes[t.start..][..t.len] }))
@@ -188,14 +192,15 @@ impl Checkpoint {
         self.tensor(name)?.ok_or_else(|| WeightsError::MissingTensor { file: self.path.clone(), name: one_line(name) })
     }
 
-    /// Where the data of a tensor lies, for errors about its shape or values. `None` if there is no such tensor.
+    /// Where the data of a tensor lies, for errors about its shape or values. `None` if there is no
+    /// such tensor.
     pub fn at(&self, name: &str) -> Option<At> {
         let t = &self.tensors[*self.index.get(name)?];
         Some(At::new(&self.files[t.file].path, format_args!("tensor {name}"), t.start as u64))
     }
 
-    /// Drops the resident pages of a tensor whose data has been copied. Reading it, or a neighbour on the same page, again
-    /// only reads the file again.
+    /// Drops the resident pages of a tensor whose data has been copied. A later read of it, or of a
+    /// neighbour on the same page, reads the file again.
     pub fn release(&self, name: &str) {
         if let Some(t) = self.index.get(name).map(|i| &self.tensors[*i]) {
             self.files[t.file].bytes.release(t.start, t.len);

@@ -23,7 +23,7 @@ impl<'a> Cursor<'a> {
         Cursor { file, bytes, pos }
     }
 
-    /// Byte offset of what is read next.
+    /// Byte offset of the next read.
     pub(crate) fn pos(&self) -> usize {
         self.pos
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint, and where.
+//! The faults of a checkpoint, each with its place.
 
 use std::fmt::{self, Display, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 pub struct At {
     /// The file.
     pub file: PathBuf,
-    /// The field, metadata key or tensor; on one line and cut to a readable length, whatever the file holds.
+    /// The field, metadata key or tensor; on one line and cut to a readable length, whatever the
+    /// file holds.
     pub field: String,
     /// Byte offset from the start of the file.
     pub offset: u64,
@@ -59,7 +60,8 @@ impl fmt::Write for OneLine {
     }
 }
 
-/// Why a checkpoint cannot be read. Every message is one line that names the file and, inside a file, field and byte offset.
+/// Why a checkpoint cannot be read. Every message is one line that names the file and, inside a
+/// file, field and byte offset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -68,7 +70,7 @@ pub enum WeightsError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
         /// The system's reason.
         source: std::io::Error,
@@ -90,7 +92,7 @@ pub enum WeightsError {
     MissingFile {
         /// The file that is not there.
         file: PathBuf,
-        /// What needs it.
+        /// The file or folder that needs it.
         wanted_by: String,
     },
     /// The file ends before the field does.
@@ -124,7 +126,7 @@ pub enum WeightsError {
     Version {
         /// The version.
         at: At,
-        /// What it is.
+        /// The value in the file.
         found: u32,
     },
     /// A count that the rest of the file cannot hold, or beyond this reader's limit.
@@ -132,7 +134,7 @@ pub enum WeightsError {
     Count {
         /// The count.
         at: At,
-        /// What it is.
+        /// The value in the file.
         found: u64,
         /// The largest possible here.
         limit: u64,
@@ -160,7 +162,7 @@ pub enum WeightsError {
     ValueType {
         /// The type.
         at: At,
-        /// What it is.
+        /// The value in the file.
         found: u32,
     },
     /// A bool that is neither 0 nor 1.
@@ -168,7 +170,7 @@ pub enum WeightsError {
     Bool {
         /// The value.
         at: At,
-        /// What it is.
+        /// The value in the file.
         found: u8,
     },
     /// Arrays of arrays, deeper than the limit.
@@ -226,7 +228,7 @@ pub enum WeightsError {
     Alignment {
         /// The value.
         at: At,
-        /// What it is.
+        /// The value in the file.
         found: u64,
     },
     /// A tensor with too few or too many dimensions.
@@ -236,7 +238,7 @@ pub enum WeightsError {
         at: At,
         /// Their number.
         found: u64,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
     /// A dimension of 0.
@@ -283,7 +285,7 @@ pub enum WeightsError {
         /// The tensor.
         at: At,
         /// The type's name.
-        ty: &'static str,
+        ty: String,
     },
     /// A tensor's data is not where the alignment wants it.
     #[error("{at}: data offset {found} is not a multiple of the alignment {alignment}")]
@@ -318,7 +320,7 @@ pub enum WeightsError {
     /// Bytes of a safetensors file that belong to no tensor.
     #[error("{at}: {len} bytes belong to no tensor")]
     Gap {
-        /// What comes after the gap; the offset is that of the gap.
+        /// The tensor after the gap; the offset is that of the gap.
         at: At,
         /// Its length.
         len: u64,
@@ -329,7 +331,7 @@ pub enum WeightsError {
         /// The tensor.
         at: At,
         /// Its type.
-        ty: &'static str,
+        ty: String,
         /// Its shape.
         shape: String,
         /// Bytes that it needs.
@@ -342,10 +344,11 @@ pub enum WeightsError {
     Json {
         /// Where the parser stopped.
         at: At,
-        /// What it says.
+        /// The parser's reason.
         why: String,
     },
-    /// A shard of a GGUF model whose file is not named `NAME-0000i-of-0000n.gguf` as its metadata says.
+    /// A shard of a GGUF model whose file is not named `NAME-0000i-of-0000n.gguf` as its metadata
+    /// says.
     #[error("{at}: the file is shard {shard} of {count}, so its name must end in -{shard:05}-of-{count:05}.gguf")]
     ShardName {
         /// The metadata.
@@ -360,9 +363,9 @@ pub enum WeightsError {
     ShardMismatch {
         /// The metadata.
         at: At,
-        /// What the other shards say.
+        /// The value in the other shards.
         expected: u64,
-        /// What this one says.
+        /// The value in this shard.
         found: u64,
     },
     /// A shard that is not there.

@@ -1,4 +1,4 @@
-//! What tells one set of weights from another.
+//! A fingerprint that tells one set of weights from another.
 
 use sha2::{Digest, Sha256};
 
@@ -8,9 +8,10 @@ use crate::checkpoint::Checkpoint;
 const SAMPLE: usize = 4096;
 
 impl Checkpoint {
-    /// A fingerprint of the weights: the SHA-256, in lower-case hexadecimal, of all tensors' names, types and shapes, and of 4 KiB from the start, the
-    /// middle and the end of each one's data. Any training or quantisation changes it, where the weights lie on disk does not; it reads some
-    /// MiB whatever the size of the model.
+    /// A fingerprint of the weights: the SHA-256, in lower-case hexadecimal, of all tensors' names,
+    /// types and shapes, and of 4 KiB from the start, the middle and the end of each one's data.
+    /// Any training or quantisation changes it. The place of the weights on disk does not. It reads
+    /// a few MiB, whatever the size of the model.
     pub fn fingerprint(&self) -> String {
         let mut tensors: Vec<_> = self.tensors().collect();
         tensors.sort_by(|a, b| a.name.cmp(&b.name));

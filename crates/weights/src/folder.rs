@@ -1,4 +1,5 @@
-//! A Hugging Face folder: `config.json`, and `model.safetensors` or `model.safetensors.index.json` with the shards it names.
+//! A Hugging Face folder: `config.json`, and `model.safetensors` or `model.safetensors.index.json`
+//! with its shards.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -80,7 +81,8 @@ impl Model {
         Ok(())
     }
 
-    /// Opens the shards that the index names, and checks that each holds the tensors that the index puts there.
+    /// Opens the shards that the index names, and checks that each holds the tensors that the index
+    /// puts there.
     fn push_indexed(&mut self, dir: &Path) -> Result<(), WeightsError> {
         let path = dir.join(INDEX);
         let text = json::read_file(&path, MAX_INDEX)?.ok_or_else(|| WeightsError::MissingFile {

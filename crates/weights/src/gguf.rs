@@ -1,7 +1,7 @@
 //! One GGUF file: header, metadata, tensor infos, and where the tensors' data lies.
 //!
-//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3 (they differ only in that
-//! version 3 allows big-endian files, which are refused here).
+//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3 (they
+//! differ only in that version 3 allows big-endian files, which are refused here).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::types::{TensorType, ggml_type_name};
 
 /// Most tensors of a checkpoint; real ones have at most some thousands.
 pub(crate) const MAX_TENSORS: u64 = 65536;
-/// Alignment of files that do not say.
+/// Alignment of files that do not state one.
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// Largest alignment: a page of any machine. The format wants a multiple of 8.
 const MAX_ALIGNMENT: u64 = 65536;
 
-/// What a GGUF file holds.
+/// The contents of a GGUF file.
 pub(crate) struct GgufFile {
     pub(crate) metadata: Metadata,
     pub(crate) tensors: Vec<Stored>,
@@ -40,7 +40,8 @@ pub(crate) fn read(file: &Path, bytes: &Arc<FileBytes>) -> Result<GgufFile, Weig
     for i in 0..tensors {
         infos.push(read_info(&mut cursor, i)?);
     }
-    // A file without tensors (the first shard of a model may hold only metadata) need not be padded.
+    // A file without tensors (the first shard of a model may hold only metadata) need not be
+    // padded.
     let data = (cursor.pos() as u64).next_multiple_of(alignment);
     let section = (bytes.len() as u64).saturating_sub(data);
     let tensors = place(&cursor, infos, data, section, alignment)?;
@@ -57,7 +58,8 @@ fn read_header(cursor: &mut Cursor<'_>) -> Result<(u64, u64), WeightsError> {
     let at = cursor.at("version", 4);
     match version {
         2 | 3 if magic == b"GGUF" => {}
-        // Writers of big-endian files leave the magic as it is, so a version below 65536 shows in the upper half only.
+        // Writers of big-endian files leave the magic as it is, so a version below 65536 shows in
+        // the upper half only.
         found if magic == b"FUGG" || (found != 0 && found & 0xffff == 0) => {
             return Err(WeightsError::BigEndian { at, version: found.swap_bytes() });
         }
@@ -107,7 +109,7 @@ fn read_info(cursor: &mut Cursor<'_>, index: u64) -> Result<Info, WeightsError> 
     let offset = cursor.u64(format_args!("tensor {name}: offset"))?;
     let Some(ty) = TensorType::from_ggml_id(id) else {
         return Err(match ggml_type_name(id) {
-            Some(ty) => WeightsError::UnsupportedType { at: at(cursor), ty },
+            Some(ty) => WeightsError::UnsupportedType { at: at(cursor), ty: ty.to_owned() },
             None => WeightsError::UnknownType { at: at(cursor), id: id.to_string() },
         });
     };

@@ -1,4 +1,5 @@
-//! Writes GGUF files of version 3: metadata, tensor infos, and the tensors' data, one tensor in memory at a time.
+//! Writes GGUF files of version 3: metadata, tensor infos, and the tensors' data, one tensor in
+//! memory at a time.
 //!
 //! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -6,10 +7,10 @@ use std::io::{self, Write};
 
 use crate::checkpoint::TensorInfo;
 
-/// Alignment of the data: that of files that do not say.
+/// Alignment of the data: the format's default.
 const ALIGNMENT: u64 = 32;
 
-/// The metadata of a GGUF file to be, in its order.
+/// The metadata of a GGUF file in the making, in its order.
 #[derive(Debug, Clone, Default)]
 pub struct GgufWriter {
     metadata: Vec<u8>,
@@ -22,7 +23,8 @@ impl GgufWriter {
         GgufWriter::default()
     }
 
-    /// Appends a key and its value as [`crate::Metadata::raw`] gives it: the type's id, then the value.
+    /// Appends a key and its value as [`crate::Metadata::raw`] gives it: the type's id, then the
+    /// value.
     pub fn raw(&mut self, key: &str, value: &[u8]) {
         string(&mut self.metadata, key);
         self.metadata.extend(value);
@@ -35,13 +37,14 @@ impl GgufWriter {
         self.raw(key, &[ID.to_le_bytes(), value.to_le_bytes()].concat());
     }
 
-    /// Writes the file. `data` appends the bytes of each tensor in turn, as many as its shape and type say, to an empty buffer.
+    /// Writes the file. `data` appends the bytes of each tensor, as many as its shape and
+    /// type say, to an empty buffer.
     ///
     /// # Errors
     /// Those of `out`, and of `data`.
     ///
     /// # Panics
-    /// If `data` gives another number of bytes.
+    /// If `data` appends another number of bytes.
     pub fn write(
         &self,
         out: &mut dyn Write,

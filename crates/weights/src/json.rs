@@ -1,4 +1,5 @@
-//! Strict and bounded reading of JSON files: duplicate keys are errors, and sizes are limited before anything is parsed.
+//! Strict and bounded reading of JSON files: duplicate keys are errors, and sizes are limited
+//! before anything is parsed.
 
 use std::fmt;
 use std::fs::File;

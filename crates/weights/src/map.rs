@@ -1,4 +1,5 @@
-//! The bytes of a file: mapped, or held (tests and fuzzing). The only unsafe code of the crate is here.
+//! The bytes of a file: mapped, or held (tests and fuzzing). The only unsafe code of the crate is
+//! here.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,15 +29,17 @@ impl FileBytes {
         if file.metadata().map_err(io("read"))?.len() == 0 {
             return Err(WeightsError::Empty { file: path.to_path_buf() });
         }
-        // SAFETY: the mapping is private to this struct, read-only, and handed out only as `&[u8]` bound to its lifetime.
-        // What remains is that another process changes the file while it is mapped. Model files are written once and
-        // then renamed into place (the hub does so), and every reader of mapped models rests on that; a file that is
-        // cut short all the same ends the process with SIGBUS when it is read, it does not read foreign memory.
+        // SAFETY: the mapping is private to this struct, read-only, and handed out only as `&[u8]`
+        // bound to its lifetime. What remains is that another process changes the file while it is
+        // mapped. Model files are written once and then renamed into place (the hub does so), and
+        // every reader of mapped models rests on that; a file that is cut short all the same ends
+        // the process with SIGBUS when it is read, it does not read foreign memory.
         let map = unsafe { Mmap::map(&file) }.map_err(io("map"))?;
         Ok(FileBytes::Mapped(map))
     }
 
-    /// Drops the resident pages of `start..start + len` (clamped to the file); reading them again faults them in again.
+    /// Drops the resident pages of `start..start + len` (clamped to the file); reading them again
+    /// faults them in again.
     pub(crate) fn release(&self, start: usize, len: usize) {
         let FileBytes::Mapped(map) = self else { return };
         let start = start.min(map.len());
@@ -46,10 +49,11 @@ impl FileBytes {
         }
         #[cfg(unix)]
         {
-            // SAFETY: DONTNEED is "unchecked" because on an anonymous or written private mapping it loses data. This mapping
-            // is of a file and read-only, so the pages hold what the file holds and are read from it again when touched:
-            // live `&[u8]` into it keep their contents. The range lies in the mapping, as clamped above. A failure costs
-            // memory only, so it is ignored.
+            // SAFETY: DONTNEED is "unchecked" because on an anonymous or written private mapping it
+            // loses data. This mapping is of a file and read-only, so the pages hold what the file
+            // holds and are read from it again when touched: live `&[u8]` into it keep their
+            // contents. The range lies in the mapping, as clamped above. A failure costs memory
+            // only, so it is ignored.
             let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len) };
         }
     }

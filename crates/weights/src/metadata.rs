@@ -1,7 +1,7 @@
 //! GGUF metadata: keys and typed values, read where they lie in the file.
 //!
-//! Only the keys and the places of their values are held; a value is decoded when it is asked for. All values have been
-//! checked (bounds, UTF-8, bools) before a [`Metadata`] exists.
+//! Only the keys and the places of their values are held. A getter decodes its value. All values
+//! are checked (bounds, UTF-8, bools) before a [`Metadata`] exists.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,8 @@ use crate::map::FileBytes;
 pub(crate) const MAX_KEY: u64 = 65535;
 /// Most metadata keys; real files have tens.
 pub(crate) const MAX_KEYS: u64 = 65536;
-/// Most elements of an array of strings: eight times the largest known vocabulary. It bounds what [`Metadata::strings`] allocates.
+/// Most elements of an array of strings: eight times the largest known vocabulary. It bounds what
+/// [`Metadata::strings`] allocates.
 const MAX_STRINGS: u64 = 1 << 21;
 /// Deepest array of arrays that is stepped over.
 const MAX_NESTING: u32 = 4;
@@ -75,7 +76,7 @@ impl ValueType {
     }
 }
 
-/// Where a value lies and what it is.
+/// The place and the type of a value.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     ty: ValueType,
@@ -94,7 +95,8 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The metadata of a GGUF file. Getters return `None` for a missing key and an error for a value of another type.
+/// The metadata of a GGUF file. Getters return `None` for a missing key and an error for a value of
+/// another type.
 #[derive(Clone)]
 pub struct Metadata {
     file: PathBuf,
@@ -136,7 +138,8 @@ impl Metadata {
         self.entries.keys().map(String::as_str)
     }
 
-    /// Every key with its value as it stands in the file, in the file's order: the type's id, then the value, little-endian.
+    /// Every key with the bytes of its value, in the file's order: the type's id, then the value,
+    /// little-endian.
     pub fn raw(&self) -> Vec<(&str, &[u8])> {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(_, entry)| entry.whole);
@@ -153,7 +156,8 @@ impl Metadata {
         &self.file
     }
 
-    /// Where the value of `key` lies (the end of the metadata for a missing key), for errors about its meaning.
+    /// The place of the value of `key`, for errors about its meaning; the end of the metadata for a
+    /// missing key.
     pub fn at(&self, key: &str) -> At {
         At::new(&self.file, key, self.entries.get(key).map_or(self.end, |e| e.start) as u64)
     }
@@ -240,7 +244,8 @@ impl Metadata {
     /// An array of integers of any width whose values fit an i32.
     ///
     /// # Errors
-    /// [`WeightsError::KeyType`] for another type, [`WeightsError::KeyRange`] for a value that does not fit.
+    /// [`WeightsError::KeyType`] for another type, [`WeightsError::KeyRange`] for a value that does
+    /// not fit.
     pub fn i32s(&self, key: &str) -> Result<Option<Vec<i32>>, WeightsError> {
         self.integers(key, "values of an i32", |v| i32::try_from(v).ok())
     }
@@ -270,7 +275,8 @@ impl Metadata {
         self.entries.get(key).is_some_and(|e| e.ty == ValueType::Array)
     }
 
-    /// A value for people: scalars and strings as they are (cut to one line), arrays as their type and length.
+    /// A value as text for people: scalars and strings (cut to one line), arrays as type and
+    /// length.
     pub fn display(&self, key: &str) -> Option<String> {
         let entry = self.entries.get(key)?;
         if let Some(v) = self.integer(entry.ty, entry.start) {
@@ -374,7 +380,7 @@ need! {
     need_i32s = i32s -> Vec<i32>;
 }
 
-/// Reads and checks one value; what is returned says where it lies.
+/// Reads and checks one value, and returns its place.
 fn read_entry(cursor: &mut Cursor<'_>, key: &str) -> Result<Entry, WeightsError> {
     let ty = read_type(cursor, key)?;
     if ty == ValueType::Array {
@@ -438,7 +444,8 @@ fn skip_values(cursor: &mut Cursor<'_>, key: &str, ty: ValueType, count: u64, de
                 return Err(WeightsError::Bool { at: cursor.at(key, start + i), found: bytes[i] });
             }
         }
-        // `count` is 1 or was held against what is left of the file, so the product cannot overflow.
+        // `count` is 1 or was held against what is left of the file, so the product cannot
+        // overflow.
         _ => {
             cursor.take(count * ty.min_bytes(), key)?;
         }

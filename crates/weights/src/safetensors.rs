@@ -1,12 +1,17 @@
 //! One safetensors file: a length, a JSON header, and the tensors' data without gaps.
 //!
-//! Format: <https://github.com/huggingface/safetensors#format>. The header is held to it strictly: the data of the tensors
-//! covers the rest of the file exactly, each tensor is as long as its shape and type say, names are unique.
+//! Format: <https://github.com/huggingface/safetensors#format>. Types and their widths are the
+//! crate `safetensors`'. The header is read here, for two reasons: the crate accepts names that
+//! occur twice and fields that it does not know, and its errors lack the tensor and the byte
+//! offset. The data of the tensors covers the rest of the file exactly, each tensor is as long as
+//! its shape and type say, and names are unique.
 
 use std::fmt;
 use std::path::Path;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use safetensors::Dtype;
+use serde::de::value::StrDeserializer;
+use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::checkpoint::{Stored, TensorInfo, Unsupported};
 use crate::cursor::Cursor;
@@ -15,18 +20,20 @@ use crate::gguf::MAX_TENSORS;
 use crate::json::{self, Name};
 use crate::types::TensorType;
 
-/// Longest header that is read: room for every tensor that is allowed. It bounds what parsing allocates.
+/// Longest header that is read: room for every tensor that is allowed. It bounds what parsing
+/// allocates.
 const MAX_HEADER: u64 = 16 << 20;
 /// Most dimensions of a tensor.
 const MAX_DIMS: usize = 8;
 
-/// What a safetensors file holds.
+/// The contents of a safetensors file.
 pub(crate) struct SafetensorsFile {
     pub(crate) tensors: Vec<Stored>,
     pub(crate) unsupported: Vec<(String, Unsupported)>,
 }
 
-/// Reads the header of a safetensors file and checks everything but the tensors' values. `index` is the file's number.
+/// Reads the header of a safetensors file and checks everything but the tensors' values. `index` is
+/// the file's number.
 pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<SafetensorsFile, WeightsError> {
     let mut cursor = Cursor::new(file, bytes);
     let len = cursor.u64("header length")?;
@@ -57,14 +64,14 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
             let len = to.saturating_sub(from);
             return Err(WeightsError::OutOfRange { at: at(t), start: from, len, section });
         }
-        let dtype = Dtype::named(&t.tensor.dtype.0)
+        let dtype = dtype_named(&t.tensor.dtype.0)
             .ok_or_else(|| WeightsError::UnknownType { at: at(t), id: one_line(&t.tensor.dtype.0) })?;
-        let needed = dtype.bytes(&t.tensor.shape.0, || at(t))?;
+        let needed = data_bytes(dtype, &t.tensor.shape.0, || at(t))?;
         if needed != to - from {
             let shape = format!("{:?}", t.tensor.shape.0);
             return Err(WeightsError::DataSize {
                 at: at(t),
-                ty: dtype.name,
+                ty: dtype.to_string(),
                 shape,
                 expected: needed,
                 found: to - from,
@@ -78,14 +85,15 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
             return Err(WeightsError::Gap { at, len: from - end });
         }
         (end, before) = (to, Some(t.name.as_str()));
-        match dtype.ty {
+        match tensor_type(dtype) {
             Some(ty) => {
-                // The product of the dimensions, which are not 0, is at most the file's size, so each fits.
+                // The product of the dimensions, which are not 0, is at most the file's size, so
+                // each fits.
                 let shape = t.tensor.shape.0.iter().map(|d| *d as usize).collect();
                 let info = TensorInfo { name: t.name.clone(), shape, ty };
                 out.tensors.push(Stored { info, file: index, start: data + from as usize, len: (to - from) as usize });
             }
-            None => out.unsupported.push((t.name.clone(), Unsupported { at: at(t), ty: dtype.name })),
+            None => out.unsupported.push((t.name.clone(), Unsupported { at: at(t), ty: dtype.to_string() })),
         }
     }
     if end < section {
@@ -94,50 +102,30 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
     Ok(out)
 }
 
-/// A type of the format: its width, and what it is here.
-struct Dtype {
-    name: &'static str,
-    bits: u64,
-    ty: Option<TensorType>,
+/// The crate's type of this name.
+fn dtype_named(name: &str) -> Option<Dtype> {
+    let name: StrDeserializer<'_, de::value::Error> = name.into_deserializer();
+    Dtype::deserialize(name).ok()
 }
 
-impl Dtype {
-    fn named(name: &str) -> Option<Dtype> {
-        let known: [(&'static str, u64, Option<TensorType>); 20] = [
-            ("F32", 32, Some(TensorType::F32)),
-            ("F16", 16, Some(TensorType::F16)),
-            ("BF16", 16, Some(TensorType::Bf16)),
-            ("BOOL", 8, None),
-            ("U8", 8, None),
-            ("I8", 8, None),
-            ("U16", 16, None),
-            ("I16", 16, None),
-            ("U32", 32, None),
-            ("I32", 32, None),
-            ("U64", 64, None),
-            ("I64", 64, None),
-            ("F64", 64, None),
-            ("C64", 64, None),
-            ("F8_E5M2", 8, None),
-            ("F8_E4M3", 8, None),
-            ("F8_E8M0", 8, None),
-            ("F6_E2M3", 6, None),
-            ("F6_E3M2", 6, None),
-            ("F4", 4, None),
-        ];
-        let (name, bits, ty) = known.into_iter().find(|(n, ..)| *n == name)?;
-        Some(Dtype { name, bits, ty })
+/// The type of a tensor that can be run.
+fn tensor_type(dtype: Dtype) -> Option<TensorType> {
+    match dtype {
+        Dtype::F32 => Some(TensorType::F32),
+        Dtype::F16 => Some(TensorType::F16),
+        Dtype::BF16 => Some(TensorType::Bf16),
+        _ => None,
     }
+}
 
-    /// Bytes of a tensor of this type.
-    fn bytes(&self, shape: &[u64], at: impl Fn() -> At) -> Result<u64, WeightsError> {
-        if let Some(dim) = shape.iter().position(|d| *d == 0) {
-            return Err(WeightsError::ZeroDimension { at: at(), dim });
-        }
-        let bits = shape.iter().try_fold(self.bits, |n, d| n.checked_mul(*d));
-        let bits = bits.ok_or_else(|| WeightsError::SizeOverflow { at: at(), shape: format!("{shape:?}") })?;
-        Ok(bits.div_ceil(8))
+/// Bytes of a tensor of this type.
+fn data_bytes(dtype: Dtype, shape: &[u64], at: impl Fn() -> At) -> Result<u64, WeightsError> {
+    if let Some(dim) = shape.iter().position(|d| *d == 0) {
+        return Err(WeightsError::ZeroDimension { at: at(), dim });
     }
+    let bits = shape.iter().try_fold(dtype.bitsize() as u64, |n, d| n.checked_mul(*d));
+    let bits = bits.ok_or_else(|| WeightsError::SizeOverflow { at: at(), shape: format!("{shape:?}") })?;
+    Ok(bits.div_ceil(8))
 }
 
 /// One tensor of the header.
@@ -191,7 +179,7 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// An object of strings, looked at and dropped.
+/// An object of strings, checked and dropped.
 struct StringMap;
 
 impl<'de> Deserialize<'de> for StringMap {
@@ -211,7 +199,7 @@ impl<'de> Deserialize<'de> for StringMap {
     }
 }
 
-/// A string of any length, looked at and dropped.
+/// A string of any length, checked and dropped.
 struct AnyString;
 
 impl<'de> Deserialize<'de> for AnyString {

@@ -1,6 +1,7 @@
 //! Writes safetensors files, one tensor in memory at a time.
 //!
-//! Format: <https://github.com/huggingface/safetensors#format>. The header says, as transformers wants, that PyTorch's layout is meant.
+//! Format: <https://github.com/huggingface/safetensors#format>. The header states PyTorch's layout,
+//! which transformers requires.
 
 use std::io::{self, Write};
 
@@ -9,13 +10,14 @@ use serde_json::{Map, Value, json};
 use crate::checkpoint::TensorInfo;
 use crate::types::TensorType;
 
-/// Writes `tensors` of F32, F16 or BF16. `data` appends the bytes of each in turn, as many as its shape and type say, to an empty buffer.
+/// Writes `tensors` of F32, F16 or BF16. `data` appends the bytes of each tensor, as many as its
+/// shape and type say, to an empty buffer.
 ///
 /// # Errors
 /// Those of `out` and of `data`; [`io::ErrorKind::InvalidInput`] for a type that the format lacks.
 ///
 /// # Panics
-/// If `data` gives another number of bytes.
+/// If `data` appends another number of bytes.
 pub fn write_safetensors(
     out: &mut dyn Write,
     tensors: &[TensorInfo],

@@ -1,5 +1,5 @@
-//! GGUF models of one file or several: `NAME-00001-of-00003.gguf` and so on, each with the metadata `split.no`,
-//! `split.count` and `split.tensors.count`.
+//! GGUF models of one file or several: `NAME-00001-of-00003.gguf` and so on, each with the metadata
+//! `split.no`, `split.count` and `split.tensors.count`.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -16,7 +16,8 @@ const NO: &str = "split.no"; // from 0
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
 
-/// Opens a GGUF file and, if it is a shard, all the others with it. The configuration is the first shard's.
+/// Opens a GGUF file and, if it is a shard, all the others with it. The configuration is the first
+/// shard's.
 pub(crate) fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
     let (opened, bytes) = read(path)?;
     let count = opened.metadata.u64(COUNT)?.unwrap_or(1);
@@ -59,7 +60,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
     Checkpoint::new(path, Source::Gguf(metadata), all.files, all.tensors, HashMap::new())
 }
 
-/// What the shards read so far hold.
+/// The contents of the shards read so far.
 struct Model {
     metadata: Option<Metadata>, // of the first shard
     files: Vec<OpenFile>,

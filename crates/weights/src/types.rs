@@ -1,8 +1,8 @@
-//! Tensor types: the ones that can be read, and the names of all that GGML has known.
+//! Tensor types: those that can be read, and the names of all that GGML has had.
 
 use std::fmt;
 
-/// How a tensor's numbers lie in its bytes. Block layouts are those of GGUF.
+/// The format of a tensor's numbers. Block layouts are those of GGUF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum TensorType {
@@ -117,7 +117,7 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// Name of any id that `enum ggml_type` has given out, so that an unsupported tensor is named.
+/// The name of any id of `enum ggml_type`, for the error about an unsupported tensor.
 pub(crate) fn ggml_type_name(id: u32) -> Option<&'static str> {
     if let Some(ty) = TensorType::from_ggml_id(id) {
         return Some(ty.name());

@@ -38,6 +38,6 @@ pub(crate) use run::{RunArgs, SamplingArgs, Spec, SpeculationArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use show::ShowArgs;
 pub(crate) use tokenize::TokenizeArgs;
-pub(crate) use train::{DataArgs, TrainCommand, TrainHeadArgs};
+pub(crate) use train::{TrainCommand, TrainHeadArgs};
 pub(crate) use tune::TuneArgs;
 pub(crate) use verify::VerifyArgs;

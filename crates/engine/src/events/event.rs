@@ -3,7 +3,8 @@
 use std::fmt;
 
 use selfspec_model::TokenId;
-use selfspec_speculate::{RoundTrace, SpecStats, TokenLogprob, TokenSource};
+use selfspec_model::TokenLogprob;
+use selfspec_speculate::{RoundTrace, SpecStats, TokenSource};
 
 use crate::error::EngineError;
 

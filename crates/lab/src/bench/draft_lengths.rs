@@ -1,4 +1,5 @@
-//! Plain decoding against drafts of fixed lengths, alone and in a batch, as published tables of self-speculation give them.
+//! Plain decoding against drafts of fixed lengths, alone and in a batch, as published tables of
+//! self-speculation give them.
 
 use std::time::Instant;
 
@@ -16,12 +17,13 @@ use crate::statistics::median;
 /// Share of the layers below the exit, if none is named and the model has no exit head.
 const DEPTH: f64 = 0.55;
 
-/// What is compared.
+/// The draft lengths that are compared, and how.
 #[derive(Debug, Clone)]
 pub struct DraftLengthOptions {
     /// Tokens drafted a round, a row each. Shape: (draft length).
     pub draft_lens: Vec<usize>,
-    /// Draft with layers `0..exit_layer`; none: the exit head, or 55% of the layers of a model without one.
+    /// Draft with layers `0..exit_layer`; none: the exit head, or 55% of the layers of a model
+    /// without one.
     pub exit_layer: Option<usize>,
     /// Requests at a time in the columns of a batch. The engine's steps must take as many.
     pub batch: usize,
@@ -40,7 +42,7 @@ pub struct DraftLengthOptions {
 pub struct DraftLengthTable {
     /// The drafter, in words.
     pub drafter: String,
-    /// What was asked for.
+    /// The options that it was measured with.
     pub options: DraftLengthOptions,
     /// Prompts that ran.
     pub prompts: usize,

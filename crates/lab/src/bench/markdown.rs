@@ -10,7 +10,8 @@ use crate::markdown::markdown_table;
 const PROFILE_ROWS: [usize; 3] = [1, 4, 8];
 
 impl BenchReport {
-    /// Tables for people. `model` names the model in the heading; `draft_len` is that of layer skip.
+    /// Tables for people. `model` names the model in the heading; `draft_len` is that of layer
+    /// skip.
     pub fn markdown(&self, model: &str, draft_len: DraftLen) -> String {
         self.speeds(model)
             + &self.first_context()

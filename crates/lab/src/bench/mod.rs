@@ -1,4 +1,5 @@
-//! Speed on this machine: costs of passes and drafts, plain decoding, and the speed-up of speculation on prompts.
+//! Speed on this machine: costs of passes and drafts, plain decoding, and the speed-up of
+//! speculation on prompts.
 
 mod csv;
 mod draft_lengths;

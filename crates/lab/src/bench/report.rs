@@ -43,7 +43,8 @@ pub struct ContextCosts {
     pub passes: Vec<PassCost>,
     /// Draft steps.
     pub drafts: Vec<DraftCost>,
-    /// The share of the bandwidth bound that a plain step reaches: 1 streams its bytes as fast as memory gives them.
+    /// The share of the bandwidth bound that a plain step reaches: 1 streams its bytes as fast as
+    /// memory gives them.
     pub bound_share: Option<f64>,
     /// Attention's share of a pass over one row, if passes were timed by part.
     pub attention_share: Option<f64>,

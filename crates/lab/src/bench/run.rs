@@ -1,4 +1,4 @@
-//! What a benchmark measures, in which order.
+//! The measurements of a benchmark, in their order.
 
 use selfspec_engine::{Engine, Prompt, Request};
 use selfspec_model::{LayerPlan, Readout};
@@ -22,13 +22,14 @@ const ROWS: usize = 16;
 /// Prompt rows of the prefill measurement.
 const PREFILL: usize = 512;
 
-/// What a benchmark measures.
+/// The measurements of a benchmark.
 #[derive(Debug, Clone)]
 pub struct BenchOptions {
-    /// Positions before the measured passes; at least one context. The first is measured in full, the others with a few
-    /// row counts. Shape: (context).
+    /// Positions before the measured passes; at least one context. The first is measured in full,
+    /// the others with a few row counts. Shape: (context).
     pub contexts: Vec<usize>,
-    /// Exit layers whose draft cost is measured; empty: four over the range where they can pay. Shape: (exit).
+    /// Exit layers whose draft cost is measured; empty: four over the range where they can pay.
+    /// Shape: (exit).
     pub exits: Vec<usize>,
     /// Repetitions; medians count.
     pub repetitions: usize,
@@ -62,7 +63,8 @@ impl Default for BenchOptions {
 /// Measures an engine that has nothing else to do.
 ///
 /// # Errors
-/// No context is named, the model's context is too short, an exit layer does not fit the model, or the engine fails.
+/// No context is named, the model's context is too short, an exit layer does not fit the model, or
+/// the engine fails.
 pub fn bench(
     engine: &Engine,
     prompts: &[PromptCase],
@@ -100,7 +102,8 @@ fn check_context(engine: &Engine, contexts: &[usize]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The draft steps that are timed: at each exit with the model's own head, and the exit head if there is one.
+/// The draft steps that are timed: at each exit with the model's own head, and the exit head if
+/// there is one.
 fn draft_steps(engine: &Engine, exits: &[ExitPlan]) -> Vec<DraftStep> {
     let own = exits.iter().map(|(exit, plan)| DraftStep {
         name: exit.to_string(),
@@ -159,8 +162,8 @@ fn measure_contexts(
     Ok(measured)
 }
 
-/// Tokens a second of plain decoding through the whole engine, after a prompt of [`PLAIN_PROMPT`] tokens: the median of the
-/// repetitions.
+/// Tokens a second of plain decoding through the whole engine, after a prompt of [`PLAIN_PROMPT`]
+/// tokens: the median of the repetitions.
 fn plain_speed(engine: &Engine, repetitions: usize, progress: &dyn StageProgress) -> Result<f64, LabError> {
     let stage = Stage::begin(progress, "measuring plain decoding", repetitions);
     let vocab = engine.info().vocab.max(1);
@@ -177,8 +180,8 @@ fn plain_speed(engine: &Engine, repetitions: usize, progress: &dyn StageProgress
     Ok(median(&mut speeds))
 }
 
-/// The drafters that are compared: layer skip at the first exit in the deeper half, the exit head if there is one, prompt
-/// lookup, auto.
+/// The drafters that are compared: layer skip at the first exit in the deeper half, the exit head
+/// if there is one, prompt lookup, auto.
 fn contenders(draft_len: DraftLen, exits: &[ExitPlan], n_layers: usize, exit_head: bool) -> Vec<BenchContender> {
     let always = |drafter| SpeculationParams { drafter, always: true, ..SpeculationParams::default() };
     let mut contenders = Vec::new();

@@ -1,4 +1,5 @@
-//! Speculation on prompts, each drafter paired with plain decoding of the same prompt in the same minute.
+//! Speculation on prompts, each drafter paired with plain decoding of the same prompt in the same
+//! minute.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +78,8 @@ pub(super) fn run(
                 stage.step();
                 Ok(summary)
             };
-            // Plain decoding and every drafter take turns, so that a slow moment falls on all of them.
+            // Plain decoding and every drafter take turns, so that a slow moment falls on all of
+            // them.
             let plain = tokens_per_second(&run(&SpeculationParams::off())?);
             for (i, contender) in contenders.iter().enumerate() {
                 let summary = run(&contender.params)?;

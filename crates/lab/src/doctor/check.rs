@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckResult {
-    /// As it should be.
+    /// Nothing is wrong.
     Fine,
     /// Nothing is wrong, but there is something to know.
     Note,
@@ -83,8 +83,8 @@ impl DoctorCheck {
     }
 }
 
-/// If drafting itself is wrong, withdraws the faults and notes that follow from it: those of acceptance and speed.
-/// `correct` is the number of checks of correctness, which come first.
+/// If drafting itself is wrong, withdraws the faults and notes that follow from it: those of
+/// acceptance and speed. `correct` is the number of checks of correctness, which come first.
 pub(crate) fn withdraw_consequences(checks: &mut [DoctorCheck], correct: usize) {
     let (correctness, others) = checks.split_at_mut(correct);
     let Some(wrong) = correctness.iter().find(|c| c.result == CheckResult::Fault) else { return };

@@ -1,5 +1,5 @@
-//! Costs of a draft and a verification here against those that are believed, and the speed-up that they promise against
-//! the measured one.
+//! Costs of a draft and a verification here against those that are believed, and the speed-up that
+//! they promise against the measured one.
 
 use selfspec_engine::{Engine, Request, Summary};
 use selfspec_speculate::{DraftPath, SpeculationParams};
@@ -16,28 +16,33 @@ use crate::statistics::{LONGEST_CONSIDERED, best_draft_len, median, promised_spe
 
 /// Positions beyond the context that a measurement takes.
 pub(super) const ROWS: usize = LONGEST_CONSIDERED + 1;
-/// Repetitions of a measurement: as many as the engine's cost model remembers of a kind of step, so that both are medians of the same times.
+/// Repetitions of a measurement: as many as the engine's cost model remembers of a kind of step.
+/// Then both are medians of the same times.
 const REPETITIONS: usize = 9;
 /// Measurements at the first context, apart in time.
 pub(super) const TIMES: usize = 3;
-/// c here over c as it is believed from which on it is underestimated: half way between right and half of it. The engine's cost model and the
-/// clock see the same steps, a tuning saw others.
+/// The ratio of the measured c to the believed c above which c is underestimated: half way between
+/// right and half. The engine's cost model and the clock see the same steps, a tuning saw others.
 const UNDER: f64 = std::f64::consts::SQRT_2;
-/// Prompts on which speed is measured, and how often.
+/// Prompts on which speed is measured.
 const PAIRED: usize = 8;
+/// How often each of them runs.
 const ROUNDS: usize = 2;
-/// SpeedMeasurement-up below which speculation hardly pays, and acceptance below which that is no wonder.
+/// Speed-up below which speculation hardly pays.
 const HARDLY: f64 = 1.1;
+/// Speed-up below which it does not pay at all.
 const PAYS: f64 = 1.02;
+/// Acceptance below which a low speed-up is expected.
 const LOW: f64 = 0.65;
-/// Share of the predicted speed-up that is had where nothing else costs much.
-const HAD: f64 = 0.9;
+/// Share of the predicted speed-up that is reached if overhead is small.
+const REACHED: f64 = 0.9;
 
-/// CostsAtContext at one context, over a plain step.
+/// Costs after a number of positions, relative to a plain step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CostsAtContext {
+    /// Positions before the measured rows.
     pub(super) context: usize,
-    /// c of each measurement; empty where nothing runs to draft.
+    /// c of each measurement; empty if no layer runs to draft.
     c: Vec<f64>,
     /// c of the engine's cost model from the same steps.
     believed: Vec<f64>,
@@ -73,7 +78,7 @@ impl CostsAtContext {
         Ok(CostsAtContext { context, c, believed, b, plain_ms: median(&mut plain) * 1e3 })
     }
 
-    /// c here: 0 of drafts that are copied.
+    /// The measured c; 0 if drafts are copied.
     fn c(&self) -> f64 {
         median(&mut self.c.clone())
     }
@@ -100,19 +105,21 @@ impl CostsAtContext {
 /// A c that a choice rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BelievedCost {
+    /// The source of the belief.
     pub(super) by: &'static str,
-    /// Beside each measurement.
+    /// Its c beside each measurement. Shape: (measurement).
     pub(super) c: Vec<f64>,
 }
 
-/// Whether c is underestimated: by every measurement, so that one on a busy moment says nothing.
+/// Whether every measurement says that c is underestimated: a single one in a busy moment proves
+/// nothing.
 fn underestimated(measured: &[f64], believed: &[f64]) -> bool {
     !measured.is_empty()
         && measured.len() == believed.len()
         && measured.iter().zip(believed).all(|(measured, believed)| *measured > believed * UNDER)
 }
 
-/// Compares c as it is measured here with c as the engine's cost model and the tuning have it.
+/// Compares the measured c with that of the engine's cost model and that of the tuning.
 pub(super) fn cost_of_a_draft(costs: &CostsAtContext, tuned_c: Option<f64>, drafts: &DraftAcceptance) -> DoctorCheck {
     const NAME: &str = "cost of a draft";
     if costs.c.is_empty() {
@@ -165,11 +172,11 @@ fn judge_cost(
         .with("plain_ms", json!(costs.plain_ms))
 }
 
-/// Speeds of the same prompts, run by turns.
+/// Speeds of the same prompts, which ran in turns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SpeedMeasurement {
     k: usize,
-    /// By the formula, with the tokens a round that came of it.
+    /// The speed-up that costs and measured tokens a round predict.
     predicted: f64,
     /// Median of the ratios to plain decoding.
     measured: f64,
@@ -178,7 +185,7 @@ pub(super) struct SpeedMeasurement {
     tokens_a_round: f64,
 }
 
-/// Runs prompts plainly, with the draft length that promises most, and as they are in use.
+/// Runs prompts plainly, with the draft length that promises most, and with default parameters.
 pub(super) fn speed(
     engine: &Engine,
     examined: &ExaminedDrafter,
@@ -207,7 +214,7 @@ pub(super) fn speed(
             let plain = tokens_per_second(&run(case, &SpeculationParams::off())?);
             let drafted = run(case, &fixed)?;
             let used = tokens_per_second(&run(case, &examined.in_use)?);
-            // The pass of the prompt gives a token and is no round.
+            // The pass over the prompt gives a token and is no round.
             tokens += drafted.completion_tokens.saturating_sub(1);
             rounds += drafted.stats.rounds.saturating_sub(1);
             if plain > 0.0 {
@@ -258,7 +265,7 @@ pub(super) fn judge_speed(
                     .to_owned(),
             },
         )
-    } else if measured < HAD * predicted && !copies {
+    } else if measured < REACHED * predicted && !copies {
         DoctorCheck::note(
             NAME,
             DoctorFinding {
@@ -284,7 +291,7 @@ pub(super) fn long_context(costs: &[CostsAtContext], drafts: &DraftAcceptance) -
     let accepted = |place: usize| drafts.at(place);
     let words: Vec<String> = costs.iter().map(|c| c.words(&accepted)).collect();
     let best = |c: &CostsAtContext| c.best(c.c(), &accepted);
-    // Where one draft is best and promises as much as more did before, nothing is gone.
+    // If one draft is best and promises as much as longer drafts did before, nothing is gone.
     let gone = |c: &CostsAtContext, before: f64| best(c).1 < 1.0 || (best(c).0 < 2 && best(c).1 < before);
     let worth = |first: &CostsAtContext| best(first).0 > 1 || best(first).1 >= PAYS;
     let start = costs.first().map_or(0.0, |first| best(first).1);

@@ -1,4 +1,5 @@
-//! Whether the prompts are of the kind that the tuning was measured on, or that the exit head was trained on.
+//! Whether the prompts are of the kind that the tuning was measured on, or that the exit head was
+//! trained on.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,15 @@ use super::examined::ExaminedDrafter;
 use super::outputs::DraftAcceptance;
 use crate::statistics::{ENOUGH_JUDGED, acceptance_by_place};
 
-/// A fall of acceptance that is clear: more than this, than this share of it, and than chance explains.
+/// A clear fall of acceptance is larger than `FALL`, than `SHARE` of the expected acceptance, and
+/// than `SIGMAS` of noise.
 const FALL: f64 = 0.1;
 const SHARE: f64 = 0.25;
 const SIGMAS: f64 = 3.0;
-/// How far acceptance differs from prompt to prompt of one kind: a prompt alone says little, however long its answer.
+/// How much acceptance differs between prompts of one kind: a single prompt says little, however
+/// long its answer.
 const SPREAD: f64 = 0.15;
-/// Prompts that make a kind.
+/// Fewest prompts that represent a kind.
 const PROMPTS: usize = 3;
 
 /// Acceptance as it was when the drafter was chosen or trained.
@@ -25,7 +28,7 @@ const PROMPTS: usize = 3;
 pub(super) struct RecordedAcceptance {
     /// Where it is recorded.
     source: &'static str,
-    /// Of the first draft of a round.
+    /// Acceptance of the first draft of a round.
     by_category: BTreeMap<String, f64>,
 }
 
@@ -47,7 +50,8 @@ impl RecordedAcceptance {
         kept.next().map(|(source, by_category)| RecordedAcceptance { source, by_category })
     }
 
-    /// The acceptance to expect of a kind of prompt; of one that is not on record, the lowest that is.
+    /// The acceptance to expect of a kind of prompt; of one that is not on record, the lowest that
+    /// is.
     fn expected(&self, category: &str) -> f64 {
         let worst = || self.by_category.values().min_by(|a, b| a.total_cmp(b));
         self.by_category.get(category).or_else(worst).copied().unwrap_or(0.0)
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!(of(&[("poems", 58, 100)]).0, CheckResult::Fine, "a new kind that does as well is no shift");
         assert_eq!(of(&[("code", 13, 21)]).0, CheckResult::Fine, "chance explains it");
         assert_eq!(of(&[("code", 0, 19)]).0, CheckResult::NotChecked);
-        // One prompt is no kind; several kinds of one prompt each are told together.
+        // One prompt does not represent a kind; kinds of one prompt each are judged together.
         let mut alone = measured(&[("code", 30, 100), ("chat", 60, 100), ("poems", 1, 100), ("songs", 1, 100)]);
         alone.prompts.values_mut().for_each(|n| *n = 1);
         alone.by_category.remove("songs");

@@ -18,8 +18,8 @@ pub(super) struct ExaminedDrafter {
 }
 
 impl ExaminedDrafter {
-    /// The tuning's choice; else the exit head; else layer skip at half of the layers; else prompt lookup. If the tuning
-    /// says not to speculate, the choice without it is examined.
+    /// The tuning's choice; else the exit head; else layer skip at half of the layers; else prompt
+    /// lookup. If the tuning says not to speculate, the choice without it is examined.
     ///
     /// # Errors
     /// The tuning's layers do not fit the model.
@@ -51,8 +51,8 @@ impl ExaminedDrafter {
         self.path.as_ref().map_or_else(|| "prompt lookup".to_owned(), ToString::to_string)
     }
 
-    /// The layers whose exit is checked besides: those of the drafts, or half of all layers if an exit head drafts or
-    /// nothing does.
+    /// The layers whose exit is checked besides: those of the drafts, or half of all layers if an
+    /// exit head drafts or nothing does.
     pub(super) fn exit(&self, n_layers: usize) -> Option<LayerPlan> {
         let own = self.path.as_ref().filter(|path| path.readout != Readout::ExitHead);
         own.map(|path| path.plan.clone()).or_else(|| half(n_layers))

@@ -1,22 +1,25 @@
-//! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and head in f64, against
-//! the logits of the row.
+//! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and
+//! head in f64, against the logits of the row.
 //!
-//! The two have the state in common and nothing after it: the reference reads the weights as floats and sums them itself.
+//! The two have the state in common and nothing after it: the reference reads the weights as floats
+//! and sums them itself.
 
 use std::sync::Arc;
 
 use selfspec_engine::Engine;
 use selfspec_model::{
-    Backend, BackendError, CpuModel, DraftHeads, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, CpuModel, DraftHeads, Enter, HiddenState, LayerPlan, Readout, Row, SeqId, StepOutput,
+    StepReadouts, TokenId,
 };
 use serde_json::json;
 
 use super::check::{DoctorCheck, DoctorFinding};
 use crate::error::LabError;
 
-/// LogitDistance of sound logits from the reference, at most: the kernels round a row's activations to 8 bits.
+/// Largest distance of sound logits from the reference: the kernels round a row's activations to 8
+/// bits.
 const CLOSE: f64 = 0.1;
-/// Logits that are compared, about.
+/// Logits that are compared, approximately.
 const COMPARED: usize = 4096;
 /// Prompt positions that a step reads.
 const CHUNK: usize = 256;
@@ -31,7 +34,7 @@ pub(super) struct LogitDistance {
     without_norm: f64,
 }
 
-/// The state at an exit, and the logits that a draft row gave there.
+/// The state at an exit, shape (dim), and the logits of the draft row, shape (logit).
 type Drafted = (Vec<f32>, Vec<f32>);
 
 /// A draft path and what its logits are compared with.
@@ -68,7 +71,8 @@ pub(super) fn check_exit_path(
     Ok(judge(&engine.exclusive(move |backend| distances(backend, &model, &exits, &texts))??))
 }
 
-/// Layer skip at `plan`, with the model's head and with the draft vocabulary where there is one, and the exit head.
+/// Layer skip at `plan`, with the model's head and with the draft vocabulary if there is one; and
+/// the exit head.
 fn exits(model: &CpuModel, heads: &DraftHeads, plan: Option<&LayerPlan>) -> Vec<ExitPath> {
     let n = model.config().n_layers;
     let norm = || model.output_norm().to_vec();
@@ -117,7 +121,8 @@ fn distances(
     Ok(exits.iter().zip(&sums).map(distance).collect())
 }
 
-/// The state at the exit and the logits of a row that drafts after all but the last token of `text`, for each exit.
+/// The state at the exit and the logits of a row that drafts after all but the last token of
+/// `text`, for each exit.
 fn draft(
     backend: &mut dyn Backend,
     seq: SeqId,
@@ -125,7 +130,7 @@ fn draft(
     exits: &[ExitPath],
 ) -> Result<Vec<Drafted>, BackendError> {
     let n = backend.n_layers();
-    let (full, exit_kv) = (LayerPlan::full(n), backend.exit_head().is_some());
+    let full = LayerPlan::full(n);
     let row = |pos: usize, plan: &LayerPlan, readout| Row {
         seq,
         pos,
@@ -134,7 +139,6 @@ fn draft(
         plan: plan.clone(),
         keep: false,
         readout,
-        exit_kv: exit_kv && plan.is_full(),
     };
     let (last, mut out) = (text.len() - 1, StepOutput::default());
     for from in (0..last).step_by(CHUNK) {
@@ -145,10 +149,11 @@ fn draft(
     }
     let mut drafted = Vec::new();
     for exit in exits {
-        // A row that leaves layers out passes them with its state as it is.
-        out.tap(&[n, n + 1]);
-        backend.step(&[row(last, &exit.plan, exit.readout)], &mut out)?;
-        let state = out.tapped(usize::from(exit.readout == Readout::ExitHead), 0).to_vec();
+        // A row that skips layers keeps its state through them.
+        let states = &[HiddenState::AfterLayers(n), HiddenState::ExitHead];
+        let readouts = StepReadouts { states, ..StepReadouts::default() };
+        backend.step_with(&[row(last, &exit.plan, exit.readout)], &readouts, &mut out)?;
+        let state = out.state(usize::from(exit.readout == Readout::ExitHead), 0).to_vec();
         drafted.push((state, out.logits(0).to_vec()));
         backend.set_len(seq, last)?;
     }
@@ -184,7 +189,7 @@ fn judge(distances: &[LogitDistance]) -> DoctorCheck {
             d.without_norm * 100.0
         )
     };
-    // NaN is no small number.
+    // NaN is not close.
     let wrong = distances.iter().find(|d| !d.with_norm.is_finite() || d.with_norm > CLOSE);
     let check = match wrong {
         None => DoctorCheck::fine(NAME, distances.iter().map(words).collect::<Vec<_>>().join("; ")),

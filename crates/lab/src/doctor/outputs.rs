@@ -1,5 +1,5 @@
-//! The prompts, plain and with drafts: whether the outputs are equal, and how many drafts are accepted, by kind of prompt
-//! and from the beginning of an answer to its end.
+//! The prompts, plain and with drafts: whether the outputs are equal, and how many drafts are
+//! accepted, by kind of prompt and from the beginning of an answer to its end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use crate::statistics::acceptance_at;
 /// Requests under way at a time.
 const UNDER_WAY: usize = 16;
 /// Rounds that a trace keeps: as many as the longest answer has.
-pub(super) const TRACE: usize = 1 << 20;
+const TRACE: usize = 1 << 20;
 /// Shortest answer whose first and last quarter are compared.
 const LONG: usize = 48;
 
@@ -30,7 +30,7 @@ pub(super) struct DoctorAnswer {
     stats: SpecStats,
     trace: Vec<RoundTrace>,
     error: Option<EngineError>,
-    rounds: usize, // of tokens that came before an error
+    rounds: usize, // counted from the tokens, for answers that end in an error
 }
 
 /// Runs all prompts, some at a time.
@@ -219,8 +219,8 @@ impl DraftAcceptance {
         acceptance
     }
 
-    /// Acceptance at a place of the round, given that the drafts before it were accepted; beyond the last measured place
-    /// as there.
+    /// Acceptance at a place of the round, given that the drafts before it were accepted; beyond
+    /// the last measured place as there.
     pub(super) fn at(&self, place: usize) -> f64 {
         acceptance_at(&self.all, place)
     }

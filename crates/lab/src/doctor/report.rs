@@ -50,7 +50,7 @@ impl DoctorReport {
         self.checks.iter().all(|check| check.result != CheckResult::Fault)
     }
 
-    /// Whether the planted fault is the first that is named.
+    /// Whether the planted fault is the first finding; none if no fault was planted.
     pub fn found(&self) -> Option<bool> {
         let first = self.findings().next().filter(|(result, _)| *result == CheckResult::Fault);
         self.planted.map(|planted| first.is_some_and(|(_, finding)| finding.cause == planted.name()))
@@ -92,7 +92,8 @@ impl DoctorReport {
         }
     }
 
-    /// The result as one object. The keys are an interface that others rely on. `model` names the model in it.
+    /// The result as one object. The keys are an interface that others rely on. `model` names the
+    /// model in it.
     pub fn json(&self, model: &str) -> Value {
         let found = self.findings().map(|(result, f)| {
             json!({

@@ -1,8 +1,9 @@
-//! Rounds of draft, verification and rollback by hand, on the engine's own backend, beside plain decoding of the same
-//! tokens. After each round the caches of both must agree in length, in pages and in the logits computed from them.
+//! Rounds of draft, verification and rollback by hand, on the engine's own backend, beside plain
+//! decoding of the same tokens. After each round the caches of both must agree in length, in pages
+//! and in the logits computed from them.
 //!
-//! The drafts are the tokens of the model's answer, with one made wrong: every accepted length occurs, however good the
-//! drafter is.
+//! The drafts are the tokens of the model's answer, with one made wrong: every accepted length
+//! occurs, however good the drafter is.
 
 use std::hash::{Hash, Hasher};
 
@@ -15,7 +16,7 @@ use crate::error::LabError;
 
 /// Tokens drafted a round.
 const DRAFTS: usize = 4;
-/// Sequences in a step, at most.
+/// Most sequences in a step.
 const TOGETHER: usize = 4;
 
 /// A prompt with its plain answer.
@@ -33,7 +34,7 @@ pub(super) struct RoundObservations {
     pub(super) rounds: usize,
     /// Rollbacks: rounds of one sequence in which a draft was rejected.
     pub(super) rollbacks: usize,
-    /// Pages after the last round: of speculation, of plain decoding.
+    /// Pages after the last round: (of speculation, of plain decoding).
     pub(super) pages: (usize, usize),
     /// Most pages of speculation within a round.
     pub(super) peak: usize,
@@ -49,7 +50,7 @@ pub(super) enum RoundFault {
     Verified { line: usize, round: usize, token: usize },
     /// A draft from the cache after rounds differs from one from the cache of plain decoding.
     Stale { line: usize, round: usize },
-    /// Rounds left more or fewer pages behind than plain decoding.
+    /// Rounds hold more or fewer pages than plain decoding.
     Pages { round: usize, speculation: usize, plain: usize },
 }
 
@@ -122,30 +123,16 @@ impl<'a> HandRounds<'a> {
     }
 
     fn row(&self, seq: SeqId, pos: usize, token: TokenId) -> Row {
-        Row {
-            seq,
-            pos,
-            token,
-            enter: Enter::Token,
-            plan: self.full.clone(),
-            keep: false,
-            readout: Readout::Head,
-            exit_kv: self.backend.exit_head().is_some(),
-        }
+        Row { seq, pos, token, enter: Enter::Token, plan: self.full.clone(), keep: false, readout: Readout::Head }
     }
 
     fn draft_row(&self, seq: SeqId, pos: usize, token: TokenId) -> Row {
         let keep = self.path.plan.exact_prefix() > 0;
-        Row {
-            plan: self.path.plan.clone(),
-            keep,
-            readout: self.path.readout,
-            exit_kv: false,
-            ..self.row(seq, pos, token)
-        }
+        Row { plan: self.path.plan.clone(), keep, readout: self.path.readout, ..self.row(seq, pos, token) }
     }
 
-    /// Row i of a round of text t: its token, where the draft at place `wrong` is not the model's token.
+    /// Row i of a round of text t: its token, where the draft at place `wrong` is not the model's
+    /// token.
     fn token(&self, t: usize, i: usize, wrong: usize) -> TokenId {
         let answered = self.texts[t].tokens[self.committed[t] - 1 + i];
         if i == wrong + 1 { if answered == 0 { 1 } else { answered - 1 } } else { answered }
@@ -182,7 +169,7 @@ impl<'a> HandRounds<'a> {
     fn round(&mut self) -> Result<(), BackendError> {
         self.seen.rounds += 1;
         let (round, before, texts) = (self.seen.rounds, self.used(), self.texts);
-        // The place of the wrong draft; at DRAFTS all are right.
+        // The place of the wrong draft; at DRAFTS none is wrong.
         let wrong = |t: usize| (round + 2 * t) % (DRAFTS + 1);
         let mut first_drafts = Vec::new();
         for i in 0..DRAFTS {

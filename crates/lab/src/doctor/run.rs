@@ -36,9 +36,11 @@ pub struct DoctorOptions {
     pub style: PromptStyle,
     /// Most tokens to generate for each prompt.
     pub max_tokens: usize,
-    /// Contexts at which costs are measured, in positions; the first is taken for the prompts. Shape: (context).
+    /// Contexts at which costs are measured, in positions; the first is taken for the prompts.
+    /// Shape: (context).
     pub contexts: Vec<usize>,
-    /// A fault to plant, to show that it is found. [`PlantedFault::Domain`] lies in the prompts, see [`strange_prompts`].
+    /// A fault to plant, to show that it is found. [`PlantedFault::Domain`] lies in the prompts,
+    /// see [`strange_prompts`].
     pub plant: Option<PlantedFault>,
 }
 
@@ -50,8 +52,8 @@ pub fn strange_prompts() -> Vec<PromptCase> {
 /// Examines a model.
 ///
 /// # Errors
-/// No prompt leaves room for an answer, a prompt cannot be decoded plainly, the engine fails, or [`PlantedFault::Domain`]
-/// is planted and no acceptance is on record.
+/// No prompt leaves room for an answer, a prompt cannot be decoded plainly, the engine fails, or
+/// [`PlantedFault::Domain`] is planted and no acceptance is on record.
 pub fn doctor(
     loaded: &Arc<Loaded>,
     prompts: Vec<PromptCase>,

@@ -1,4 +1,5 @@
-//! Prompt sets: what their files hold, how prompts are given to a model, and the set that this program brings.
+//! Prompt sets: what their files hold, how prompts are given to a model, and the set that this
+//! program brings.
 
 mod case;
 mod parse;

@@ -1,5 +1,5 @@
-//! Prompt files: JSON lines, each with `prompt`, `messages` or `turns` (of which the first is taken), and perhaps
-//! `category`.
+//! Prompt files: JSON lines, each with `prompt`, `messages` or `turns` (of which the first is
+//! taken), and perhaps `category`.
 
 use std::path::PathBuf;
 

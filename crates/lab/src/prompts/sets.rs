@@ -5,7 +5,8 @@ use std::path::Path;
 use super::case::PromptCase;
 use super::parse::{PromptsError, parse};
 
-/// The set that this program brings: small, written for it, with tasks whose answers copy from the prompt.
+/// The set that this program brings: small, written for it, with tasks whose answers copy from the
+/// prompt.
 const BUILT_IN: &str = include_str!("builtin.jsonl");
 
 /// The category of built-in prompts whose answers repeat their prompt.

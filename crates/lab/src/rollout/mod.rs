@@ -1,4 +1,5 @@
-//! Rolling speculation out on a server: its record of requests, the comparison of both arms, and replays of the record.
+//! Rolling speculation out on a server: its record of requests, the comparison of both arms, and
+//! replays of the record.
 
 mod arms;
 mod record;

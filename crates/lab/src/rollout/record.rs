@@ -39,7 +39,8 @@ impl fmt::Display for RecordedArm {
 pub enum ArmSource {
     /// The request's own field `speculation`.
     Request,
-    /// The server's share, by the request's id. Such requests can be compared: nothing in them chose their arm.
+    /// The server's share, by the request's id. Such requests can be compared: nothing in them
+    /// chose their arm.
     Share,
     /// The server's default for all requests.
     Default,
@@ -139,10 +140,12 @@ pub enum RecordError {
     },
 }
 
-/// The requests of a record. With `skip_damaged`, lines that cannot be read are counted and left out.
+/// The requests of a record. With `skip_damaged`, lines that cannot be read are counted and left
+/// out.
 ///
 /// # Errors
-/// The file cannot be read, has no requests, or has a line that is no request and is not to be left out.
+/// The file cannot be read, has no requests, or has a line that is no request and is not to be left
+/// out.
 pub fn read_record(path: &Path, skip_damaged: bool) -> Result<RequestRecord, RecordError> {
     let cannot = |source| RecordError::Read { path: path.to_owned(), source };
     let mut reader = BufReader::new(std::fs::File::open(path).map_err(cannot)?);

@@ -47,8 +47,8 @@ impl StreamedAnswer {
         Some((self.finish_s - self.ttft_s()) / after_first as f64)
     }
 
-    /// Seconds of each token after the first chunk: the gap before its chunk, shared out among the chunk's tokens if
-    /// their number is known.
+    /// Seconds of each token after the first chunk: the gap before its chunk, shared out among the
+    /// chunk's tokens if their number is known.
     pub fn itl_s(&self) -> Vec<f64> {
         let gaps = self.chunks.windows(2).map(|pair| (pair[1].at_s - pair[0].at_s, pair[1].tokens.unwrap_or(1).max(1)));
         gaps.flat_map(|(gap, tokens)| std::iter::repeat_n(gap / tokens as f64, tokens as usize)).collect()
@@ -112,8 +112,8 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// The answer, whose stream ended after `end_s` seconds. `done`: the stream said so. `count_chunks`: each chunk is
-    /// a token if the server sends no counts.
+    /// The answer, whose stream ended after `end_s` seconds. `done`: the stream said so.
+    /// `count_chunks`: each chunk is a token if the server sends no counts.
     ///
     /// # Errors
     /// The stream broke off, or had no counts.
@@ -145,7 +145,7 @@ fn has_text(choice: &Value) -> bool {
             .is_some_and(|calls| !calls.is_empty())
 }
 
-/// Tokens of a chunk, where it names them one by one.
+/// Tokens of a chunk, if it lists them.
 fn tokens_of(choice: &Value) -> Option<u64> {
     let logprobs = choice.get("logprobs");
     let lists = [

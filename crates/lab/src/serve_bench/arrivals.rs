@@ -2,8 +2,8 @@
 
 use crate::statistics::SplitMix64;
 
-/// Seconds from the first request to each, at `rate` requests a second on average; none if the rate is infinite.
-/// Shape: (request).
+/// Seconds from the first request to each, at `rate` requests a second on average; none if the rate
+/// is infinite. Shape: (request).
 pub(super) fn arrivals(rate: f64, requests: usize, seed: u64) -> Option<Vec<f64>> {
     if rate.is_infinite() {
         return None;

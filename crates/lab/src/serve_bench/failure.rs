@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Most characters of a server's message that are shown.
 const SHOWN: usize = 300;
 
-/// A request without a whole answer.
+/// Why a request has no whole answer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LoadFailure {
     /// No connection to the server.
@@ -48,7 +48,7 @@ pub enum LoadFailure {
         /// Its Content-Type.
         kind: String,
     },
-    /// The stream is not one of events.
+    /// The stream has no readable events.
     #[error("the stream cannot be read: {why}")]
     NoEvents {
         /// What is wrong.

@@ -98,7 +98,8 @@ pub(super) fn figures(run: &LoadRun) -> Vec<LoadFigure> {
     figures
 }
 
-/// The value below which `p` percent of the sorted values lie, between neighbours in proportion; as NumPy has it.
+/// The value below which `p` percent of the sorted values lie, interpolated between neighbours as
+/// NumPy does.
 pub(super) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = last as f64 * p / 100.0;
@@ -110,7 +111,7 @@ pub(super) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 /// Most requests that were under way at the same time.
 fn at_a_time(requests: &[TimedRequest]) -> usize {
     let mut edges: Vec<(f64, i32)> = requests.iter().flat_map(|o| [(o.sent_s, 1), (o.end_s, -1)]).collect();
-    // One that ends makes room for one that begins in the same moment.
+    // A request that ends makes room for one that begins at the same moment.
     edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let (mut now, mut most) = (0, 0);
     for (_, step) in edges {
@@ -130,7 +131,7 @@ pub(super) fn medians(runs: &[Vec<LoadFigure>]) -> Vec<LoadFigure> {
     first.iter().enumerate().map(|(i, figure)| LoadFigure { value: middle(i), ..figure.clone() }).collect()
 }
 
-/// The median over the repetitions of a figure's ratio within each, for what is measured.
+/// The ratio of each measured figure: the median over the repetitions of the ratio within each.
 pub(super) fn ratios(over: &[Vec<LoadFigure>], under: &[Vec<LoadFigure>]) -> Vec<Option<f64>> {
     let Some(first) = over.first() else { return Vec::new() };
     let ratio = |(i, figure): (usize, &LoadFigure)| {

@@ -44,7 +44,8 @@ pub struct LoadTraffic {
     pub concurrency: Option<usize>,
 }
 
-/// Sends the bodies in turn until there were `traffic.requests`, request i not before `arrivals[i]`, and waits for all answers.
+/// Sends `traffic.requests` requests, which take the bodies in turn, and waits for all answers.
+/// Request i is not sent before `arrivals[i]`.
 ///
 /// # Errors
 /// The system gives no more threads.
@@ -87,7 +88,7 @@ pub(super) fn run(
     Ok(LoadRun { requests: timed.into_iter().map(|(_, request)| request).collect(), duration_s })
 }
 
-/// RequestSlots for requests that are under way.
+/// Room for requests under way.
 #[derive(Debug)]
 struct RequestSlots {
     free: Option<Mutex<usize>>, // none: there is always room

@@ -1,7 +1,8 @@
 //! Load on a server of OpenAI's API: throughput, TTFT, TPOT, ITL.
 //!
-//! The client knows the server by its API alone, so that other servers can be measured with the same requests. Settings
-//! that are compared take turns in the same minutes: a slow moment of the machine falls on all of them.
+//! The client knows the server by its API alone, so that other servers can be measured with the
+//! same requests. Settings that are compared take turns in the same minutes: a slow moment of the
+//! machine falls on all of them.
 
 mod answer;
 mod arrivals;

@@ -13,7 +13,8 @@ pub struct ServerTarget {
     pub api_key: Option<String>,
     /// Whether each chunk is taken for one token if the server's streams have no counts.
     pub count_chunks: bool,
-    /// Whether to ask for `timings_per_token`, a count of tokens with each chunk. Implied by a field of speculation.
+    /// Whether to ask for `timings_per_token`, a count of tokens with each chunk. Implied by a
+    /// field of speculation.
     pub timings_per_token: bool,
     /// Seconds after which a request has failed.
     pub timeout_s: u64,
@@ -64,15 +65,18 @@ pub struct LoadOptions {
     pub requests: Option<usize>,
     /// Most requests at a time, a setting each; empty: 1, or no limit if requests arrive at a rate.
     pub concurrency: Vec<usize>,
-    /// Requests a second, which arrive as in a Poisson process; infinite: each as soon as the concurrency allows.
+    /// Requests a second, which arrive as in a Poisson process; infinite: each as soon as the
+    /// concurrency allows.
     pub request_rate: f64,
     /// Seed of the arrivals.
     pub seed: u64,
     /// Runs of each setting, which take turns; medians count.
     pub repetitions: usize,
-    /// Requests of one token before anything is measured; none: 1, or one for each prompt if runs are compared.
+    /// Requests of one token before anything is measured; none: 1, or one for each prompt if runs
+    /// are compared.
     pub warmup: Option<usize>,
-    /// The field `speculation` of every request; none: it is not sent. `compare_speculation` overrides it.
+    /// The field `speculation` of every request; none: it is not sent. `compare_speculation`
+    /// overrides it.
     pub speculation: Option<RequestedSpeculation>,
     /// Whether each setting runs with speculation and without, in turn.
     pub compare_speculation: bool,

@@ -14,8 +14,8 @@ use crate::prompts::PromptCase;
 /// Puts load on a server and measures its answers.
 ///
 /// # Errors
-/// There are no prompts, the server lists no model, a request of the warm-up fails, or the system gives no more threads.
-/// A measured request that fails is a result.
+/// There are no prompts, the server lists no model, a request of the warm-up fails, or the system
+/// gives no more threads. A measured request that fails is a result.
 pub fn serve_bench(
     target: &ServerTarget,
     prompts: &[PromptCase],
@@ -38,7 +38,8 @@ pub fn serve_bench(
     let warmup = options.warmup.unwrap_or(if compared { prompts.len() } else { 1 });
     let stage = Stage::begin(progress, "requests", warmup + requests * settings.len() * options.repetitions);
     let bodies = RequestBodies { target, prompts, options, model: &model };
-    // Requests of one token: where runs are compared, neither the first connection nor the first sight of a prompt counts.
+    // Requests of one token, so that neither the first connection nor the first sight of a prompt
+    // is measured.
     let speculation = options.speculation.or(options.compare_speculation.then_some(RequestedSpeculation::Auto));
     for body in bodies.all(1, speculation).iter().cycle().take(warmup) {
         client.send(body)?;

@@ -1,4 +1,5 @@
-//! Acceptance of drafts by their place in the round, and the speed-up that it promises at given costs.
+//! Acceptance of drafts by their place in the round, and the speed-up that it promises at given
+//! costs.
 
 use selfspec_speculate::{PositionStats, SpecStats};
 
@@ -7,24 +8,26 @@ pub const ENOUGH_JUDGED: u64 = 20;
 /// Longest draft that is considered, in tokens.
 pub const LONGEST_CONSIDERED: usize = 8;
 
-/// Acceptance at each place of the round, given that the drafts before it were accepted, as far as enough drafts were
-/// judged. Shape: (place).
+/// Acceptance at each place of the round, given that the drafts before it were accepted, as far as
+/// enough drafts were judged. Shape: (place).
 pub fn acceptance_by_place(stats: &SpecStats) -> Vec<f64> {
     let measured = |p: &&PositionStats| p.judged >= ENOUGH_JUDGED;
     stats.by_position.iter().take_while(measured).map(|p| p.accepted as f64 / p.judged as f64).collect()
 }
 
-/// Acceptance at a place of the round, as [`acceptance_by_place`] has it; beyond the last measured place as there, and 0
-/// if none was measured.
+/// Acceptance at a place of the round, as [`acceptance_by_place`] has it; beyond the last measured
+/// place as there, and 0 if none was measured.
 pub fn acceptance_at(stats: &SpecStats, place: usize) -> f64 {
     let places = acceptance_by_place(stats);
     places.get(place).or(places.last()).copied().unwrap_or(0.0)
 }
 
-/// The speed-up over plain decoding that rounds of `k` drafts promise: tokens of a round over its cost.
+/// The speed-up over plain decoding that rounds of `k` drafts promise: tokens of a round over its
+/// cost.
 ///
-/// `c`: cost of a draft step over that of a plain step. `b`: costs of verifying m rows over that of one, shape: (m - 1),
-/// with at least k + 1 of them. `accepted`: acceptance at each place of the round.
+/// `c`: cost of a draft step over that of a plain step. `b`: costs of verifying m rows over that of
+/// one, shape: (m - 1), with at least k + 1 of them. `accepted`: acceptance at each place of the
+/// round.
 pub fn promised_speedup(c: f64, b: &[f64], k: usize, accepted: &dyn Fn(usize) -> f64) -> f64 {
     let (mut tokens, mut reached) = (1.0, 1.0);
     for place in 0..k {
@@ -34,8 +37,9 @@ pub fn promised_speedup(c: f64, b: &[f64], k: usize, accepted: &dyn Fn(usize) ->
     tokens / (c * k as f64 + b[k])
 }
 
-/// The draft length, at most [`LONGEST_CONSIDERED`], that promises the highest speed-up, and that speed-up. Arguments as
-/// of [`promised_speedup`]; `b` has at least `LONGEST_CONSIDERED + 1` values.
+/// The draft length, at most [`LONGEST_CONSIDERED`], that promises the highest speed-up, and that
+/// speed-up. Arguments as of [`promised_speedup`]; `b` has at least `LONGEST_CONSIDERED + 1`
+/// values.
 pub fn best_draft_len(c: f64, b: &[f64], accepted: &dyn Fn(usize) -> f64) -> (usize, f64) {
     let all = (1..=LONGEST_CONSIDERED).map(|k| (k, promised_speedup(c, b, k, accepted)));
     all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, 0.0))

@@ -1,7 +1,7 @@
 //! Confidence intervals by the bootstrap (Efron 1979), percentile method.
 //!
-//! Draw as many samples as there are, with replacement, many times over. The figure of each draw might as well have been
-//! measured: 2.5% of them lie below the interval and 2.5% above.
+//! Draw as many samples as there are, with replacement, many times over. The figure of each draw
+//! might as well have been measured: 2.5% of them lie below the interval and 2.5% above.
 
 use serde::Serialize;
 
@@ -19,8 +19,8 @@ pub struct ConfidenceInterval {
 }
 
 impl ConfidenceInterval {
-    /// The interval of a figure from its value in each draw; draws without a value are left out. None without a value or
-    /// without draws.
+    /// The interval of a figure from its value in each draw; draws without a value are left out.
+    /// None without a value or without draws.
     pub fn of_draws(value: Option<f64>, draws: impl Iterator<Item = Option<f64>>) -> Option<Self> {
         let value = value?;
         let mut draws: Vec<f64> = draws.flatten().collect();
@@ -31,7 +31,8 @@ impl ConfidenceInterval {
     }
 }
 
-/// One draw of `n` samples with replacement: how often each sample was drawn. Shape of the result: (sample).
+/// One draw of `n` samples with replacement: how often each sample was drawn. Shape of the result:
+/// (sample).
 pub fn resample(random: &mut SplitMix64, n: usize) -> Vec<f64> {
     let mut counts = vec![0.0; n];
     for _ in 0..n {

@@ -13,7 +13,8 @@ pub struct ChiSquareTest {
     pub statistic: f64,
     /// Degrees of freedom: cells less one.
     pub freedom: usize,
-    /// Probability of a statistic at least as high if the counts are from the distribution; 0 if an impossible thing was counted.
+    /// Probability of a statistic at least as high if the counts are from the distribution; 0 if an
+    /// impossible thing was counted.
     pub p_value: f64,
     /// Counts of what has probability 0.
     pub impossible: u64,
@@ -61,8 +62,8 @@ fn survival(x: f64, freedom: usize) -> f64 {
     upper_gamma(freedom as f64 / 2.0, x / 2.0)
 }
 
-/// The regularised upper incomplete gamma function Q(a, x): by the series of P below a + 1, by the continued fraction
-/// (modified Lentz) above. (Abramowitz and Stegun 6.5.29 and 6.5.31.)
+/// The regularised upper incomplete gamma function Q(a, x): by the series of P below a + 1, by the
+/// continued fraction (modified Lentz) above. (Abramowitz and Stegun 6.5.29 and 6.5.31.)
 fn upper_gamma(a: f64, x: f64) -> f64 {
     let scale = (a * x.ln() - x - ln_gamma(a)).exp();
     if x < a + 1.0 {

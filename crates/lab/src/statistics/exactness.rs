@@ -1,15 +1,16 @@
 //! A statistical proof that sampling with speculation draws from the target's distribution.
 //!
-//! It runs the sampler and the accept path that sequences run, many times over rows of logits that the caller gives, and compares
-//! the counts of what came out with probabilities that a second, plain implementation of the transforms computes exactly. That a test
-//! can fail is shown with [`DraftingRule`]s that are wrong on purpose.
+//! It runs the sampler and the accept path that sequences run, many times over rows of logits that
+//! the caller gives, and compares the counts of what came out with probabilities that a second,
+//! plain implementation of the transforms computes exactly. That a test can fail is shown with
+//! [`DraftingRule`]s that are wrong on purpose.
 
 use std::collections::HashMap;
 
-use selfspec_model::TokenId;
+use selfspec_model::{LogitsError, TokenId};
 use selfspec_speculate::{
-    Draft, LogitsError, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler,
-    TokenChoiceError, accept_drafts,
+    Draft, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler, TokenChoiceError,
+    VerifyReadout, accept_drafts,
 };
 
 use super::chi_square::ChiSquareTest;
@@ -194,8 +195,8 @@ impl<'t, 'a> TrialRun<'t, 'a> {
             self.propose();
             let start = self.tokens.len();
             let (tokens, prefix) = (&mut self.tokens, &self.prefix);
-            let rows = |i: usize| (trial.target)(&prefix[..start + i]);
-            let commit = |token, _, _: &[f32]| {
+            let rows = |i: usize| VerifyReadout::Logits((trial.target)(&prefix[..start + i]));
+            let commit = |token, _, _| {
                 tokens.push(token);
                 true
             };
@@ -246,7 +247,8 @@ impl<'t, 'a> TrialRun<'t, 'a> {
     }
 }
 
-/// The distribution of the next token by the definition of the transforms: in f64, with a full sort, sharing no code with the sampler.
+/// The distribution of the next token by the definition of the transforms: in f64, with a full
+/// sort, sharing no code with the sampler.
 pub fn exact_distribution(params: &SamplingParams, logits: &[f32], output: &[TokenId]) -> Vec<f64> {
     let mut row: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     for (token, bias) in &params.logit_bias {

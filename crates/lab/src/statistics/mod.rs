@@ -1,5 +1,5 @@
-//! Statistics behind the figures and proofs: medians, confidence intervals, random draws, chi-square
-//! tests.
+//! Statistics behind the figures and proofs: medians, confidence intervals, random draws,
+//! chi-square tests.
 
 mod acceptance;
 mod bootstrap;

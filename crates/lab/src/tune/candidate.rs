@@ -20,7 +20,8 @@ pub struct DrafterCandidate {
     choice: DrafterChoice,
 }
 
-/// Prompt lookup, exits over the depth, plans that leave out layers in the middle, and the exit head if there is one.
+/// Prompt lookup, exits over the depth, plans that leave out layers in the middle, and the exit
+/// head if there is one.
 pub(super) fn all(engine: &Engine, exits: &[usize]) -> Result<Vec<DrafterCandidate>, LabError> {
     let n = engine.n_layers();
     let readout = if engine.has_draft_vocab() { Readout::DraftVocab } else { Readout::Head };

@@ -73,8 +73,9 @@ impl CandidateCosts {
     }
 }
 
-/// Candidates in the order of their promise, the best first. Prompt lookup comes first if it was accepted at all: it
-/// proposes only after a match, so that its rounds are few or many by the prompt and only a run can tell.
+/// Candidates in the order of their promise, the best first. Prompt lookup comes first if it was
+/// accepted at all: it proposes only after a match, so that its rounds are few or many by the
+/// prompt and only a run can tell.
 pub(super) fn ranking(
     candidates: &[DrafterCandidate],
     acceptance: &[CandidateAcceptance],

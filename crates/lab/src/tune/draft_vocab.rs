@@ -7,11 +7,12 @@ use selfspec_model::TokenId;
 /// Default size of a draft vocabulary, in tokens.
 const SIZE: usize = 8192;
 
-/// The tokens of a draft vocabulary, ascending, and the share of answers that it can be expected to cover: the vocabulary
-/// of half of the answers, tried on the other half. No tokens: no draft vocabulary. Shape of `answers`: (prompt, token).
+/// The tokens of a draft vocabulary, ascending, and the share of answers that it can be expected to
+/// cover: the vocabulary of half of the answers, tried on the other half. No tokens: no draft
+/// vocabulary. Shape of `answers`: (prompt, token).
 ///
-/// The lowest ids fill up a vocabulary that the answers leave too small: one made by merging has its most frequent tokens
-/// first.
+/// The lowest ids fill up a vocabulary that the answers leave too small: one made by merging has
+/// its most frequent tokens first.
 pub(super) fn count(answers: &[Vec<TokenId>], vocab: usize, size: Option<usize>) -> (Vec<TokenId>, f64) {
     let size = size.unwrap_or(SIZE.min(vocab / 4)).min(vocab);
     if size == 0 || size == vocab {
@@ -46,7 +47,8 @@ mod tests {
         let answers = vec![vec![90, 91, 90], vec![90, 92], vec![91], vec![5]];
         let (ids, coverage) = count(&answers, 100, Some(5));
         assert_eq!(ids, [0, 5, 90, 91, 92]);
-        // The first and third answer give 90, 91, 0, 1, 2; of 90, 92, 5 in the others they have one.
+        // The first and third answer give 90, 91, 0, 1, 2; of 90, 92, 5 in the others they have
+        // one.
         assert!((coverage - 1.0 / 3.0).abs() < 1e-9);
         assert!(count(&answers, 100, Some(0)).0.is_empty());
         assert!(count(&answers, 100, Some(1000)).0.is_empty());

@@ -21,7 +21,8 @@ pub struct TuneOptions {
     pub exits: Vec<usize>,
     /// Contexts at which costs are measured, in positions; the first decides. Shape: (context).
     pub contexts: Vec<usize>,
-    /// Tokens of the draft vocabulary of layer skip; 0: all of the model's; none: 8192, at most a quarter of the model's.
+    /// Tokens of the draft vocabulary of layer skip; 0: all of the model's; none: 8192, at most a
+    /// quarter of the model's.
     pub draft_vocab: Option<usize>,
     /// Name of the model, if its files have none.
     pub model: String,

@@ -23,8 +23,8 @@ const COLORS: [RGBColor; LINES] = [
 type Curve = (String, Vec<(f64, f64)>);
 
 impl TuneReport {
-    /// A page with the curves, the tables and the conclusion, in one file that loads nothing else. `model` names the model
-    /// in the heading.
+    /// A page with the curves, the tables and the conclusion, in one file that loads nothing else.
+    /// `model` names the model in the heading.
     ///
     /// # Errors
     /// A curve cannot be drawn.

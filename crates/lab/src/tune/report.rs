@@ -20,7 +20,8 @@ pub struct TuneReport {
     pub costs: Vec<CandidateCosts>,
     /// The candidates that ran against plain decoding, the best first.
     pub finalists: Vec<CandidateSpeed>,
-    /// Tokens of the draft vocabulary and the share of unseen answers that it covers, if there is one.
+    /// Tokens of the draft vocabulary and the share of unseen answers that it covers, if there is
+    /// one.
     pub coverage: Option<(usize, f64)>,
     /// Prompts that ran.
     pub prompts: usize,

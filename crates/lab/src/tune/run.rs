@@ -23,7 +23,8 @@ const FINALISTS: usize = 3;
 /// Tunes a model, which is loaded without an earlier tuning.
 ///
 /// # Errors
-/// There are no prompts, no context fits the model, an exit layer does not fit it, or the engine fails.
+/// There are no prompts, no context fits the model, an exit layer does not fit it, or the engine
+/// fails.
 pub fn tune(
     loaded: &Arc<Loaded>,
     prompts: &[PromptCase],
@@ -87,8 +88,8 @@ fn contexts(asked: &[usize], most: usize) -> Result<Vec<usize>, LabError> {
     Ok(contexts)
 }
 
-/// A finalist's speed. Machines are noisy: the measurement counts as much as the promise, which stands on medians of far
-/// more steps.
+/// A finalist's speed. Machines are noisy: the measurement counts as much as the promise, which
+/// stands on medians of far more steps.
 fn speed(
     candidate: usize,
     measured: MeasuredSpeed,

@@ -1,4 +1,5 @@
-//! Runs on the prompts: plain answers, the acceptance of every drafter, and the speed of the best ones.
+//! Runs on the prompts: plain answers, the acceptance of every drafter, and the speed of the best
+//! ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,8 +30,8 @@ pub struct CandidateAcceptance {
 }
 
 impl CandidateAcceptance {
-    /// Acceptance at a place of the round, given that the drafts before it were accepted; beyond the last measured place
-    /// as there.
+    /// Acceptance at a place of the round, given that the drafts before it were accepted; beyond
+    /// the last measured place as there.
     pub fn at(&self, place: usize) -> f64 {
         acceptance_at(&self.stats, place)
     }

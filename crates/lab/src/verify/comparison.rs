@@ -14,7 +14,7 @@ use crate::progress::Stage;
 use crate::prompts::{PromptCase, PromptStyle};
 
 /// Prompts that are run together.
-pub(crate) const GROUP: usize = 4;
+const GROUP: usize = 4;
 
 /// One output to compare with plain decoding.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Comparison {
     pub setting: DecodingSetting,
 }
 
-/// What one run gave.
+/// The output of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RunOutput {
     ids: Vec<TokenId>,
@@ -69,7 +69,7 @@ pub struct DrafterTally {
 }
 
 /// All comparisons so far.
-pub(crate) struct Runner {
+pub(super) struct Runner {
     loaded: Arc<Loaded>,
     prompts: Vec<PromptCase>,
     style: PromptStyle,
@@ -78,13 +78,13 @@ pub(crate) struct Runner {
     /// Threads of plain decoding.
     threads: usize,
     kv_type: KvType,
-    pub(crate) tallies: Vec<DrafterTally>,
-    pub(crate) first_mismatch: Option<OutputMismatch>,
-    pub(crate) used: Vec<DecodingSetting>,
+    pub(super) tallies: Vec<DrafterTally>,
+    pub(super) first_mismatch: Option<OutputMismatch>,
+    pub(super) used: Vec<DecodingSetting>,
 }
 
 impl Runner {
-    pub(crate) fn new(
+    pub(super) fn new(
         loaded: Arc<Loaded>,
         prompts: Vec<PromptCase>,
         style: PromptStyle,
@@ -106,19 +106,19 @@ impl Runner {
         }
     }
 
-    pub(crate) fn prompts(&self) -> &[PromptCase] {
+    pub(super) fn prompts(&self) -> &[PromptCase] {
         &self.prompts
     }
 
     /// Adds prompts and gives their indices.
-    pub(crate) fn add_prompts(&mut self, prompts: Vec<PromptCase>) -> std::ops::Range<usize> {
+    pub(super) fn add_prompts(&mut self, prompts: Vec<PromptCase>) -> std::ops::Range<usize> {
         let start = self.prompts.len();
         self.prompts.extend(prompts);
         start..self.prompts.len()
     }
 
     /// Makes the comparisons, first those of one engine, then those of the next.
-    pub(crate) fn compare(&mut self, tasks: Vec<Comparison>, stage: &Stage<'_>) -> Result<(), LabError> {
+    pub(super) fn compare(&mut self, tasks: Vec<Comparison>, stage: &Stage<'_>) -> Result<(), LabError> {
         let mut engines: Vec<(Isa, usize)> = tasks.iter().map(|t| (t.setting.isa, t.setting.threads)).collect();
         engines.sort_by_key(|(isa, threads)| (isa.to_string(), *threads));
         engines.dedup();
@@ -134,7 +134,7 @@ impl Runner {
                 stage.step();
             }
             for group in groups(&together) {
-                // A group of one is given a companion, or it would be alone.
+                // A group of one gets a companion: else it would be alone in its steps.
                 let companion =
                     if group.len() == 1 { Some(self.submit(&engine, &self.companion(&group[0]))?) } else { None };
                 let running = group.iter().map(|t| self.submit(&engine, t)).collect::<Result<Vec<_>, LabError>>()?;
@@ -188,7 +188,7 @@ impl Runner {
         Ok(Engine::open_with(&self.loaded, &options)?)
     }
 
-    /// A neighbour for a task that has none: the next prompt, decoded plainly.
+    /// A companion for a task in a group of one: the next prompt, decoded plainly.
     fn companion(&self, task: &Comparison) -> Comparison {
         let prompt = (task.prompt + 1) % self.prompts.len();
         Comparison {
@@ -211,6 +211,7 @@ impl Runner {
         LabError::Prompt { line: self.prompts[task.prompt].line, source }
     }
 
+    /// Compares an output with that of plain decoding.
     fn judge(&mut self, task: Comparison, summary: Summary) {
         let plain = &self.plain[&(task.prompt, task.mode, task.setting.isa)];
         let got = RunOutput { ids: summary.token_ids, finish: summary.finish_reason };
@@ -244,19 +245,19 @@ impl Runner {
     }
 
     /// Statistics of all drafters together.
-    pub(crate) fn stats(&self) -> SpecStats {
+    pub(super) fn stats(&self) -> SpecStats {
         let mut all = SpecStats::default();
         self.tallies.iter().for_each(|t| all.merge(&t.stats));
         all
     }
 
     /// Cases and tokens compared.
-    pub(crate) fn totals(&self) -> (usize, usize) {
+    pub(super) fn totals(&self) -> (usize, usize) {
         (self.tallies.iter().map(|t| t.cases).sum(), self.tallies.iter().map(|t| t.tokens).sum())
     }
 }
 
-/// Groups of at most [`GROUP`], as even as they come: only a single task is a group of one.
+/// Groups of at most [`GROUP`], as even as possible: only a single task is a group of one.
 fn groups(tasks: &[Comparison]) -> Vec<&[Comparison]> {
     let count = tasks.len().div_ceil(GROUP);
     let mut rest = tasks;
@@ -297,7 +298,7 @@ mod tests {
         assert!(runner.first_mismatch.is_none());
         assert_eq!((runner.tallies[0].cases, runner.tallies[0].mismatches), (2, 0));
 
-        // As if plain decoding had given another token.
+        // As if plain decoding had another token there.
         let plain = runner.plain.get_mut(&(0, SamplingMode::Greedy, Isa::Scalar)).expect("it was run");
         let right = plain.ids[5];
         plain.ids[5] += 1;

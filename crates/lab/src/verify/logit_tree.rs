@@ -7,7 +7,8 @@ use selfspec_speculate::SamplingParams;
 
 use crate::statistics::exact_distribution;
 
-/// Of every row, at least this many of the most probable tokens keep their logits; tokens that no row has among them are left out.
+/// A compact tree keeps at least this many of the most probable tokens of every row. Tokens that no
+/// row has among them are left out.
 const KEPT: usize = 32;
 
 /// Rows of logits by the tokens between the prompt and them. Shape of a row: (token).
@@ -34,7 +35,8 @@ pub(super) struct LogitTree {
 }
 
 impl LogitTree {
-    /// Computes the rows: the target's after everything that it can itself draw, the draft's after that and its own drafts.
+    /// Computes the rows: the target's after every text that it can draw, the draft's after these
+    /// and its own drafts.
     pub(super) fn collect(
         backend: &mut dyn Backend,
         prompt: &[TokenId],
@@ -96,7 +98,8 @@ impl LogitTree {
         ((0..most).step_by(2).collect(), rows)
     }
 
-    /// The same tree over the tokens that matter in any of its rows: thousands of draws over a whole vocabulary would take minutes.
+    /// The same tree over the tokens that matter in any of its rows: thousands of draws over a
+    /// whole vocabulary would take minutes.
     pub(super) fn compact(self) -> LogitTree {
         let mut kept = BTreeSet::new();
         for row in self.target.values().chain(self.draft.values()) {
@@ -111,7 +114,8 @@ impl LogitTree {
         let number: HashMap<TokenId, TokenId> = kept.iter().copied().zip(0..).collect();
         let shrink = |rows: Rows| -> Rows {
             let row = |row: Vec<f32>| kept.iter().map(|t| row[*t as usize]).collect();
-            // A path's tokens are among the most probable of the rows before them, so every one has a number.
+            // A path's tokens are among the most probable of the rows before them, so every one has
+            // a number.
             let path = |path: Vec<TokenId>| path.iter().filter_map(|t| number.get(t).copied()).collect();
             rows.into_iter().map(|(p, r)| (path(p), row(r))).collect()
         };
@@ -143,6 +147,7 @@ impl<'b> RowSource<'b> {
     fn new(backend: &'b mut dyn Backend, prompt: &[TokenId]) -> Result<Self, BackendError> {
         let (last, before) = prompt.split_last().expect("the engine gives an empty prompt a BOS");
         let seq = backend.create();
+        backend.drop_auxiliary(seq)?;
         let out = StepOutput::default();
         let mut source = RowSource { backend, seq, last: *last, committed: before.len(), out };
         let full = LayerPlan::full(source.backend.n_layers());
@@ -158,7 +163,7 @@ impl<'b> RowSource<'b> {
     fn token_row(&self, pos: usize, token: TokenId, plan: &LayerPlan, logits: bool) -> Row {
         let readout = if logits { Readout::Head } else { Readout::Nothing };
         let (enter, plan) = (Enter::Token, plan.clone());
-        Row { seq: self.seq, pos, token, enter, plan, keep: false, readout, exit_kv: false }
+        Row { seq: self.seq, pos, token, enter, plan, keep: false, readout }
     }
 
     /// Logits of `plan` after the prompt and `before`.

@@ -1,12 +1,14 @@
 //! Rejection sampling as a distribution, on this model's own logits.
 //!
-//! Unseeded sampling draws other tokens with speculation than without, from the same distribution. The rows of logits that
-//! a round can meet after a few real prompts are computed once, by the full model and by early exits. Then the accept path
-//! runs tens of thousands of times over them, and a chi-square test compares the tokens with exact enumeration.
+//! Unseeded sampling draws other tokens with speculation than without, from the same distribution.
+//! The rows of logits that a round can meet after a few real prompts are computed once, by the full
+//! model and by early exits. Then the accept path runs tens of thousands of times over them, and a
+//! chi-square test compares the tokens with exact enumeration.
 //!
-//! Acceptance rules that are wrong on purpose must each fail that test after every prompt, or it has tested nothing. A
-//! wrong rule shows only where several tokens are likely and the draft proposes them. An early exit of an untrained model
-//! may never do so: for these trials the rows of the full model draft, at a temperature that spreads them.
+//! Acceptance rules that are wrong on purpose must each fail that test after every prompt, or it
+//! has tested nothing. A wrong rule shows only where several tokens are likely and the draft
+//! proposes them. An early exit of an untrained model may never do so: for these trials the rows of
+//! the full model draft, at a temperature that spreads them.
 
 use std::sync::Arc;
 
@@ -59,7 +61,8 @@ pub struct SamplingTrials {
 }
 
 impl SamplingTrials {
-    /// Whether every trial passed, every wrong rule was caught, and drafts were accepted and rejected.
+    /// Whether every trial passed, every wrong rule was caught, and drafts were accepted and
+    /// rejected.
     pub fn ok(&self) -> bool {
         let seen = self.drafted > 0 && self.accepted > 0 && self.rejected > 0;
         self.failures.is_empty() && self.missed.is_empty() && self.caught > 0 && seen
@@ -97,7 +100,7 @@ impl SamplingTrials {
 }
 
 /// Runs the trials.
-pub(crate) fn test(
+pub(super) fn test(
     loaded: &Arc<Loaded>,
     prompts: &[PromptCase],
     style: PromptStyle,
@@ -122,7 +125,7 @@ pub(crate) fn test(
     let stage = Stage::begin(progress, "testing distributions", chosen.len());
     for (i, case) in chosen.into_iter().enumerate() {
         let tokens = engine.encode(&case.prompt(style))?;
-        // Each prompt has another exit, so that good and bad drafts are both met.
+        // Each prompt has another exit, so that good and bad drafts both occur.
         let exit = exits[(exits.len() - 1 + i) % exits.len()];
         let plan = LayerPlan::exit(n_layers, exit)?;
         let tree = engine.exclusive(move |backend| LogitTree::collect(backend, &tokens, &plan, SHAPE))??.compact();
@@ -154,7 +157,8 @@ fn run_trials(tree: &LogitTree, place: &str, outcome: &mut SamplingTrials) -> Re
     };
     outcome.count(&format!("{place}, top-k {TOP_K}"), &trial(&narrow).run()?);
     outcome.count(&format!("{place}, top-p 0.95"), &trial(&cut).run()?);
-    // Without truncation any token may follow, so only the first one is compared, and no row after it is needed.
+    // Without truncation any token may follow: only the first one is compared, and no row after it
+    // is needed.
     let first = SamplingTrial { k: 1, length: 1, bonus: false, ..trial(&wide) };
     outcome.count(&format!("{place}, temperature 0.8"), &first.run()?);
     outcome.count(
@@ -179,8 +183,9 @@ fn run_trials(tree: &LogitTree, place: &str, outcome: &mut SamplingTrials) -> Re
     Ok(())
 }
 
-/// The temperature at which the most probable token of a row has a probability of about 0.6 among the first [`TOP_K`].
-/// Then a wrong rule changes the distribution by far more than the noise of [`DRAWS`] outcomes. `row` shape: (token).
+/// The temperature at which the most probable token of a row has a probability of about 0.6 among
+/// the first [`TOP_K`]. Then a wrong rule changes the distribution by far more than the noise of
+/// [`DRAWS`] outcomes. `row` shape: (token).
 fn spreading(row: &[f32]) -> f32 {
     let most = |temperature| {
         let sampling = SamplingParams { temperature, top_k: TOP_K, ..SamplingParams::default() };

@@ -1,4 +1,4 @@
-//! The proof: which comparisons are made, and what they come to.
+//! The proof: the comparisons that are made, and their report.
 
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ pub struct VerifyReport {
     pub accepted: u64,
     /// Of these, tokens rejected.
     pub rejected: u64,
-    /// Rounds by the number of drafts they accepted. Shape: (accepted drafts, 0 to [`LONGEST_DRAFT`]).
+    /// Rounds by the number of drafts they accepted. Shape: (accepted drafts, 0 to
+    /// [`LONGEST_DRAFT`]).
     pub accepted_lengths: Vec<u64>,
     /// The first output that differed from plain decoding.
     pub first_mismatch: Option<OutputMismatch>,
@@ -119,7 +120,8 @@ pub fn verify(
     Ok(report(runner, trials))
 }
 
-/// Threads of plain decoding: the most of `threads` that the machine has cores for. Shape: (thread count).
+/// Threads of plain decoding: the most of `threads` that the machine has cores for. Shape: (thread
+/// count).
 pub fn plain_threads(threads: &[usize]) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let fitting = threads.iter().copied().filter(|t| *t <= cores).max();
@@ -140,7 +142,8 @@ fn modes(prompt: usize) -> [SamplingMode; 2] {
     [SamplingMode::Greedy, SamplingMode::Seeded(1000 + prompt as u64)]
 }
 
-/// Each prompt, greedy and seeded, under a setting drawn for it; several times over if there are few prompts.
+/// Each prompt, greedy and seeded, under a setting drawn for it; several times over if there are
+/// few prompts.
 fn drawn_comparisons(axes: &SettingAxes, prompts: usize) -> Vec<Comparison> {
     let pairs: Vec<(usize, SamplingMode)> = (0..prompts).flat_map(|p| modes(p).map(|m| (p, m))).collect();
     let rounds = FEWEST.div_ceil(pairs.len());
@@ -156,8 +159,9 @@ fn all_comparisons(axes: &SettingAxes, prompts: usize) -> Vec<Comparison> {
     pairs.flat_map(of).collect()
 }
 
-/// Runs copying prompts with prompt lookup until every accepted length has occurred, or all of them are spent. The given
-/// prompts may never have accepted a whole long draft, and an untested length is an untested case.
+/// Runs copying prompts with prompt lookup until every accepted length has occurred, or all of them
+/// are spent. The given prompts may never have accepted a whole long draft, and an untested length
+/// is an untested case.
 fn fill_lengths(runner: &mut Runner, axes: &SettingAxes, progress: &dyn StageProgress) -> Result<(), LabError> {
     let seen = |runner: &Runner, a: usize| runner.stats().accepted_lengths.get(a).is_some_and(|n| *n > 0);
     if (0..=LONGEST_DRAFT).all(|a| seen(runner, a)) {
@@ -169,7 +173,8 @@ fn fill_lengths(runner: &mut Runner, axes: &SettingAxes, progress: &dyn StagePro
     for prompt in copying {
         for mode in modes(prompt) {
             for draft_len in 1..=LONGEST_DRAFT {
-                // A draft of this length can add the lengths up to it; those that are still missing decide.
+                // A draft of this length can add the lengths up to it; those that are still missing
+                // decide.
                 if (0..=draft_len).all(|a| seen(runner, a)) {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! The settings under which output must be the same, and how each prompt gets its own.
+//! The settings under which the output must be the same, and how they are drawn.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use selfspec_speculate::{DraftLen, DrafterChoice, SamplingParams, SpeculationPar
 
 use crate::statistics::SplitMix64;
 
-/// A way to draft, for a model of known depth.
+/// A drafter, for a model of known depth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VerifiedDrafter {
     /// Plain decoding.
@@ -27,9 +27,9 @@ pub enum VerifiedDrafter {
 }
 
 impl VerifiedDrafter {
-    /// The drafters that a model is verified with: four exits, a plan that skips middle layers, the layers that a tuning
-    /// chose, the exit head if the model has one, prompt lookup, auto, none.
-    pub(crate) fn all(n_layers: usize, exit_head: bool, tuned: Option<&TunedDrafter>) -> Vec<VerifiedDrafter> {
+    /// The drafters that a model is verified with: four exits, a plan that skips middle layers, the
+    /// layers that a tuning chose, the exit head if the model has one, prompt lookup, auto, none.
+    pub(super) fn all(n_layers: usize, exit_head: bool, tuned: Option<&TunedDrafter>) -> Vec<VerifiedDrafter> {
         let mut exits: Vec<usize> =
             [0.25, 0.5, 0.7, 0.85].iter().map(|f| (n_layers as f64 * f).round() as usize).collect();
         exits.iter_mut().for_each(|e| *e = (*e).clamp(1, n_layers.saturating_sub(1).max(1)));
@@ -50,7 +50,7 @@ impl VerifiedDrafter {
     }
 
     /// Its place in a table.
-    pub(crate) fn rank(&self) -> (usize, usize) {
+    pub(super) fn rank(&self) -> (usize, usize) {
         match *self {
             VerifiedDrafter::Off => (0, 0),
             VerifiedDrafter::Exit(exit) => (1, exit),
@@ -97,7 +97,7 @@ pub enum SamplingMode {
 
 impl SamplingMode {
     /// The parameters of a request in this mode.
-    pub(crate) fn sampling(self) -> SamplingParams {
+    pub(super) fn sampling(self) -> SamplingParams {
         match self {
             SamplingMode::Greedy => SamplingParams::default(),
             SamplingMode::Seeded(seed) => {
@@ -126,7 +126,7 @@ pub struct DecodingSetting {
 
 impl DecodingSetting {
     /// The parameters of a request under this setting, for a model of `n_layers` layers.
-    pub(crate) fn speculation(&self, n_layers: usize) -> Result<SpeculationParams, PlanError> {
+    pub(super) fn speculation(&self, n_layers: usize) -> Result<SpeculationParams, PlanError> {
         let auto = self.drafter == VerifiedDrafter::Auto;
         Ok(SpeculationParams {
             drafter: self.drafter.choice(n_layers)?,
@@ -141,16 +141,16 @@ impl DecodingSetting {
 
 /// The values that a setting is made of.
 #[derive(Debug, Clone)]
-pub(crate) struct SettingAxes {
-    pub(crate) drafters: Vec<VerifiedDrafter>,
-    pub(crate) draft_lens: Vec<usize>,
-    pub(crate) threads: Vec<usize>,
-    pub(crate) isas: Vec<Isa>,
+pub(super) struct SettingAxes {
+    pub(super) drafters: Vec<VerifiedDrafter>,
+    pub(super) draft_lens: Vec<usize>,
+    pub(super) threads: Vec<usize>,
+    pub(super) isas: Vec<Isa>,
 }
 
 impl SettingAxes {
     /// Every combination.
-    pub(crate) fn product(&self) -> Vec<DecodingSetting> {
+    pub(super) fn product(&self) -> Vec<DecodingSetting> {
         let mut settings = Vec::new();
         for drafter in &self.drafters {
             // The draft length means nothing to these.
@@ -170,9 +170,9 @@ impl SettingAxes {
         settings
     }
 
-    /// `n` settings, the same each time. Each axis is dealt like a deck of cards that is shuffled whenever it runs out:
-    /// every value comes up n / (number of values) times, rounded down or up.
-    pub(crate) fn draw(&self, n: usize) -> Vec<DecodingSetting> {
+    /// `n` settings, the same each time. Each axis is dealt like a deck of cards that is shuffled
+    /// whenever it runs out: every value comes up n / (number of values) times, rounded down or up.
+    pub(super) fn draw(&self, n: usize) -> Vec<DecodingSetting> {
         let mut drafters = Deck::new(self.drafters.clone(), 1);
         let mut draft_lens = Deck::new(self.draft_lens.clone(), 2);
         let mut threads = Deck::new(self.threads.clone(), 3);

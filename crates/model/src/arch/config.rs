@@ -1,4 +1,5 @@
-//! An architecture as data: everything by which the supported models differ in the one forward pass.
+//! An architecture as data: everything by which the supported models differ in the one forward
+//! pass.
 //!
 //! Every value is checked here or by the readers, so that the forward pass can rely on it.
 
@@ -66,8 +67,8 @@ pub struct ArchConfig {
     pub context: usize,
     /// Epsilon of the RMS norms.
     pub norm_eps: f32,
-    /// Added to every norm weight (1 in Gemma's own checkpoints; 0 in GGUF files, which have it added
-    /// already).
+    /// Added to every norm weight (1 in Gemma's own checkpoints; 0 in GGUF files, which have it
+    /// added already).
     pub norm_offset: f32,
     /// Base of the rotary frequencies.
     pub rope_base: f32,

@@ -47,7 +47,8 @@ pub(crate) struct Family {
     /// The field of `config.json` that names the activation.
     pub(crate) folder_gate: &'static str,
     pub(crate) local: Option<LocalLayers>,
-    /// The field of `config.json` whose inverse root scales attention scores, not that of `head_dim`.
+    /// The field of `config.json` whose inverse root scales attention scores, not that of
+    /// `head_dim`.
     pub(crate) folder_score_field: Option<&'static str>,
     /// Number of layers of the one size whose GGUF scores are scaled by `dim / heads`.
     pub(crate) gguf_wide_score_layers: Option<usize>,

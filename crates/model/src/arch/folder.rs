@@ -73,7 +73,7 @@ impl<'a> Fields<'a> {
             None => split_heads("num_attention_heads", dim, heads)?,
         };
         let context = self.need("max_position_embeddings")?;
-        let rope = Rope::read(self)?;
+        let rope = RopeFields::read(self)?;
         let local = self.local(family, n_layers, context, &rope)?;
         let score_width = family.folder_score_field.map(|field| self.real(field)).transpose()?.flatten();
         let gate = self.gate(family)?;
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
         family: &Family,
         n_layers: usize,
         context: usize,
-        rope: &Rope,
+        rope: &RopeFields,
     ) -> Result<Option<LocalAttention>, ModelError> {
         let window = self.size("sliding_window")?;
         let Some(local) = &family.local else {
@@ -163,13 +163,13 @@ fn layer_types(types: &[Value], n_layers: usize) -> Result<Vec<bool>, ModelError
 
 /// The rotary settings of a `config.json`: `rope_theta` and `rope_scaling`, or `rope_parameters` as
 /// transformers 5 writes them, which Gemma 3 splits by kind of layer.
-struct Rope {
+struct RopeFields {
     base: Option<f32>,
     local_base: Option<f32>,
     scaling: RopeScaling,
 }
 
-impl Rope {
+impl RopeFields {
     fn read(config: &Fields<'_>) -> Result<Self, ModelError> {
         let (global, local) = match config.object("rope_parameters")? {
             None => (None, None),
@@ -183,7 +183,7 @@ impl Rope {
             None => Ok(None),
         };
         let (base, local_base) = (base_of(&global)?, base_of(&local)?);
-        Ok(Rope {
+        Ok(RopeFields {
             base: if base.is_some() { base } else { config.real("rope_theta")? },
             local_base: if local_base.is_some() { local_base } else { config.real("rope_local_base_freq")? },
             scaling: match config.object("rope_scaling")?.or(global) {

@@ -111,8 +111,8 @@ impl TensorNames {
         }
     }
 
-    /// Names of tensors that a layer of this form must not have: those of other forms, and biases that
-    /// no family has. A checkpoint with one would give wrong output without an error.
+    /// Names of tensors that a layer of this form must not have: those of other forms, and biases
+    /// that no family has. A checkpoint with one would give wrong output without an error.
     pub(crate) fn unsupported(&self, form: &LayerForm, layer: usize) -> Vec<String> {
         let name = |tensor| self.layer(form, layer, tensor).name;
         let (absent, known): (Vec<_>, Vec<_>) =

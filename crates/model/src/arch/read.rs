@@ -10,8 +10,8 @@ impl ArchConfig {
     /// The configuration of a checkpoint.
     ///
     /// # Errors
-    /// [`ModelError::Architecture`] for a family that is not supported; [`ModelError::Field`] names a
-    /// missing or impossible value. Both with the place in the file.
+    /// [`ModelError::Architecture`] for a family that is not supported; [`ModelError::Field`] names
+    /// a missing or impossible value. Both with the place in the file.
     pub fn read(checkpoint: &Checkpoint) -> Result<Self, ModelError> {
         let config = match checkpoint.source() {
             Source::Gguf(metadata) => gguf::read(metadata),

@@ -1,4 +1,5 @@
-//! The card of an exit head: what it is for, and how it was made. JSON text in the metadata of its safetensors file.
+//! The card of an exit head: its model, its form, and how it was made. JSON text in the metadata of its
+//! safetensors file.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::error::ExitHeadError;
 
-/// What an exit head is for, and how it was made.
+/// The model that an exit head is for, its form, and how it was made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExitHeadCard {
     /// Version of the file's format: 1.
@@ -18,7 +19,8 @@ pub struct ExitHeadCard {
     pub model_fingerprint: String,
     /// Layers of the model below the head.
     pub exit_layer: usize,
-    /// Its features: it also reads the hidden states of the position before after these numbers of layers.
+    /// Its features: it also reads the hidden states of the position before after these numbers of
+    /// layers.
     pub features: Vec<usize>,
     /// Width of its feed-forward part; 0 where it has attention only.
     pub ffn_dim: usize,
@@ -27,8 +29,8 @@ pub struct ExitHeadCard {
     /// Share of generated tokens, by domain, that it can propose: acceptance cannot be above it.
     #[serde(default)]
     pub coverage: BTreeMap<String, f64>,
-    /// Share of drafts accepted by domain on prompts held out of training: of the first of a round, of the second where the first was
-    /// accepted, and so on.
+    /// Share of drafts accepted by domain on prompts held out of training: of the first of a round,
+    /// of the second where the first was accepted, and so on.
     #[serde(default)]
     pub acceptance: BTreeMap<String, Vec<f64>>,
     /// The data that it was trained on.
@@ -54,7 +56,7 @@ impl ExitHeadCard {
     /// The version that is read and written.
     pub const VERSION: u32 = 1;
 
-    /// Refuses what no training writes.
+    /// Refuses values that no training writes.
     fn check(&self) -> Result<(), ExitHeadError> {
         let wrong = |why: String| Err(ExitHeadError::Card(format!("its card: {why}")));
         let twice = |(i, layer): &(usize, &usize)| self.features[..*i].contains(layer);

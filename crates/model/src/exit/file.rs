@@ -10,8 +10,8 @@ use super::error::ExitHeadError;
 use super::tensors::{ExitHeadForm, ExitHeadTensor};
 use crate::arch::config::ArchConfig;
 use crate::arch::tensor::{LayerForm, Presence, TensorShape};
-use crate::backend::TokenId;
 use crate::load::sink::{SinkError, StoredMatrix, StoredTensor, TensorSource, WantedTensor, WeightSink, deliver};
+use crate::row::TokenId;
 
 /// The tensor that lists the tokens of the draft vocabulary.
 const DRAFT_VOCAB: &str = "draft_vocab";
@@ -25,8 +25,8 @@ pub(crate) struct ExitHeadFile<'a> {
 }
 
 impl<'a> ExitHeadFile<'a> {
-    /// Reads a head's file for the model of this configuration. `name` and `fingerprint` are those of
-    /// the model at hand.
+    /// Reads a head's file for the model of this configuration. `name` and `fingerprint` are those
+    /// of the model at hand.
     ///
     /// # Errors
     /// The file is damaged, or is a head of another model.
@@ -66,7 +66,8 @@ impl<'a> ExitHeadFile<'a> {
         Ok(head)
     }
 
-    /// Refuses tensors that no head with this card has: the card and the file are of different heads.
+    /// Refuses tensors that no head with this card has: the card and the file are of different
+    /// heads.
     fn refuse_extra(&self) -> Result<(), ExitHeadError> {
         let known = |name: &str| {
             name == DRAFT_VOCAB || self.wanted().any(|w| w.presence != Presence::Absent && w.tensor.name() == name)

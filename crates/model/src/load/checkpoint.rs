@@ -40,9 +40,9 @@ impl<'a> CheckpointTensors<'a> {
         }
     }
 
-    /// Checks that the checkpoint has the layers of its configuration, no more, and none with a tensor
-    /// that the forward pass has no place for. Before anything is loaded, so that a wrong number of
-    /// layers costs no memory.
+    /// Checks that the checkpoint has the layers of its configuration, no more, and none with a
+    /// tensor that the forward pass has no place for. Before anything is loaded, so that a wrong
+    /// number of layers costs no memory.
     pub(crate) fn check_layers(&self, n_layers: usize) -> Result<(), ModelError> {
         let first = |layer| self.place(ModelTensor::Layer(layer, LayerTensor::AttentionNorm)).name;
         for layer in 0..n_layers {

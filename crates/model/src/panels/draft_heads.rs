@@ -11,7 +11,7 @@ pub struct DraftHeads {
     /// Rows of the head for drafts that take the model's own norm and head
     /// ([`Readout::DraftVocab`](crate::Readout::DraftVocab)).
     pub vocab: Option<Arc<DraftVocab>>,
-    /// A trained head on an early layer ([`Readout::ExitHead`](crate::Readout::ExitHead)). Its K and V
-    /// take one more layer of the cache.
+    /// A trained head on an early layer ([`Readout::ExitHead`](crate::Readout::ExitHead)). Its K
+    /// and V take one more layer of the cache.
     pub exit: Option<Arc<ExitHead>>,
 }

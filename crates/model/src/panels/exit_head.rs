@@ -1,10 +1,10 @@
 //! An exit head on the CPU: a small trained layer on a shallow layer of a frozen model.
 //!
-//! It predicts the token that the whole model will choose. It reads the hidden state after the first
-//! layers (or the embedding) and *features*: hidden states of the position before, which the last
-//! verification computed anyway (compare EAGLE-3, Li et al. 2025, and LayerSkip, Elhoushi et al. 2024).
-//! At drafted positions, where the model has not run, the head's own state stands for them. It does not
-//! change the model.
+//! It predicts the token that the whole model will choose. It reads the hidden state after the
+//! first layers (or the embedding) and *features*: hidden states of the position before, which the
+//! last verification computed anyway (compare EAGLE-3, Li et al. 2025, and LayerSkip, Elhoushi et
+//! al. 2024). At drafted positions, where the model has not run, the head's own state stands for
+//! them. It does not change the model.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::draft_vocab::DraftVocab;
 use super::layer::Layer;
 use super::model::CpuModel;
 use super::pack::Packer;
-use crate::backend::ExitHeadInfo;
 use crate::exit::card::ExitHeadCard;
 use crate::exit::error::ExitHeadError;
 use crate::exit::file::ExitHeadFile;
 use crate::exit::tensors::ExitHeadTensor;
 use crate::load::sink::{SinkError, StoredTensor, WeightSink};
 use crate::plan::LayerPlan;
+use crate::row::ExitHeadInfo;
 
 /// An exit head, packed for the kernels. Shared by every backend that runs its model.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ pub(crate) struct Fuse {
 }
 
 impl ExitHead {
-    /// Reads a head's file for `model`. `name` and `fingerprint` are those of the model at hand (see
-    /// `Checkpoint::fingerprint`). It must be the model that the head was trained for.
+    /// Reads a head's file for `model`. `name` and `fingerprint` are those of the model at hand
+    /// (see `Checkpoint::fingerprint`). It must be the model that the head was trained for.
     ///
     /// # Errors
     /// The file is damaged, or is a head of another model.
@@ -90,7 +90,8 @@ impl ExitHead {
         self.layer.bytes() + self.vocab.size_bytes() + self.fuse.as_ref().map_or(0, Fuse::bytes)
     }
 
-    /// The numbers of layers after which the model's hidden states are read: the exit, then the features.
+    /// The numbers of layers after which the model's hidden states are read: the exit, then the
+    /// features.
     pub(crate) fn taps(&self) -> impl Iterator<Item = usize> {
         let features = self.fuse.iter().flat_map(|fuse| &fuse.features);
         std::iter::once(self.exit).chain(features.map(|(layers, _)| *layers))

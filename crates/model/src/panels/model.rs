@@ -28,16 +28,16 @@ impl CpuModel {
     /// tensor is packed, so that resident memory stays near the size of the file.
     ///
     /// # Errors
-    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not supported,
-    /// and where it is.
+    /// [`ModelError`] names the field or tensor that is missing, of the wrong shape, or not
+    /// supported, and where it is.
     pub fn open(checkpoint: &Checkpoint, team: &Team) -> Result<CpuModel, ModelError> {
         let mut panels = Panels::new(Packer { team, whole: true });
         let model = ModelSpec::load(checkpoint, &mut panels)?;
         Ok(panels.finish(model))
     }
 
-    /// Checks what [`CpuModel::open`] does, but packs only the first row of each matrix: little is read,
-    /// and little memory taken.
+    /// Checks what [`CpuModel::open`] does, but packs only the first row of each matrix: little is
+    /// read, and little memory taken.
     ///
     /// # Errors
     /// As [`CpuModel::open`].

@@ -267,7 +267,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use selfspec_engine::{Engine, EngineOptions};
-    use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+    use selfspec_testkit::fake_target::{FakeOptions, fake_target};
 
     use super::*;
     use crate::observe::exposition::{names, table};
@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn families() -> Vec<MetricFamily> {
-        let backend = Box::new(FakeTarget::new(FakeOptions::default()));
+        let backend = Box::new(fake_target(FakeOptions::default()));
         let engine = Engine::with_backend(backend, None, None, &EngineOptions::default()).expect("a thread");
         ServerMetrics::new(Arc::default()).families(&engine.counters(), 0, "fake")
     }

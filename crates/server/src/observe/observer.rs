@@ -201,8 +201,8 @@ mod tests {
     /// The lines of `/metrics`.
     fn counted(metrics: &ServerMetrics) -> String {
         use selfspec_engine::{Engine, EngineOptions};
-        use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
-        let backend = Box::new(FakeTarget::new(FakeOptions::default()));
+        use selfspec_testkit::fake_target::{FakeOptions, fake_target};
+        let backend = Box::new(fake_target(FakeOptions::default()));
         let engine = Engine::with_backend(backend, None, None, &EngineOptions::default()).expect("a thread");
         exposition::text(&metrics.families(&engine.counters(), 0, "fake"))
     }

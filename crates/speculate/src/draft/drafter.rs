@@ -1,7 +1,7 @@
 //! The properties that the round and the policy need of a drafter.
 //!
-//! A drafter is data: the path that its draft rows run, or the tokens that it copies. Sampling is the
-//! round's, so that every drafter shares the one sampler.
+//! A drafter is data: the path that its draft rows run, or the tokens that it copies. Sampling is
+//! the round's, so that every drafter shares the one sampler.
 //!
 //! Invariant: a drafter holds no state that a round could leave stale. Its proposals depend on the
 //! committed tokens, and on the logits of this round's rows.

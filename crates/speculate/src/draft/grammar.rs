@@ -6,8 +6,8 @@ use crate::draft::drafter::Drafter;
 use crate::draft::kind::DrafterKind;
 use crate::sample::sampler::Draft;
 
-/// Expected acceptance rate of forced tokens. A grammar forces bytes, and the model may cut the same
-/// bytes into other tokens.
+/// Expected acceptance rate of forced tokens. A grammar forces bytes, and the model may cut the
+/// same bytes into other tokens.
 const EXPECTED_ACCEPTANCE: f64 = 0.97;
 
 /// Proposes the tokens that must come next.

@@ -4,6 +4,7 @@ pub(crate) mod drafter;
 pub(crate) mod grammar;
 pub(crate) mod kind;
 pub(crate) mod model_layers;
+pub(crate) mod params;
 pub(crate) mod path;
 pub(crate) mod prediction;
 pub(crate) mod prompt_lookup;

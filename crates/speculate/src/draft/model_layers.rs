@@ -1,5 +1,5 @@
-//! Drafting with the model itself: layer skip on some of its layers, with the model's norm and head,
-//! or an exit head on its first layers.
+//! Drafting with the model itself: layer skip on some of its layers, with the model's norm and
+//! head, or an exit head on its first layers.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub(crate) struct ModelDrafter {
 }
 
 impl ModelDrafter {
-    /// Drafts on `path`, whose logits are those of the tokens of `vocab`, or of all tokens. A row whose
-    /// confidence is below `min_confidence` proposes nothing.
+    /// Drafts on `path`, whose logits are those of the tokens of `vocab`, or of all tokens. A row
+    /// whose confidence is below `min_confidence` proposes nothing.
     pub(crate) fn new(path: DraftPath, vocab: Option<Arc<[TokenId]>>, min_confidence: f32) -> Self {
         ModelDrafter { path, vocab, min_confidence, expected_acceptance: None }
     }

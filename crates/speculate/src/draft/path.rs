@@ -4,8 +4,8 @@ use std::fmt;
 
 use selfspec_model::{LayerPlan, Readout};
 
-/// The layers that a draft's rows run, and the head that reads their logits. Costs and acceptance of
-/// drafting with the model are recorded by path.
+/// The layers that a draft's rows run, and the head that reads their logits. Costs and acceptance
+/// of drafting with the model are recorded by path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DraftPath {
     /// The layers.

@@ -1,4 +1,5 @@
-//! Drafting from an output that the request predicts: a text that is to be changed in a few places comes back mostly as it was.
+//! Drafting from an output that the request predicts. A text that is edited in a few places comes
+//! back mostly unchanged.
 
 use std::collections::HashMap;
 
@@ -8,23 +9,26 @@ use crate::draft::drafter::Drafter;
 use crate::draft::kind::DrafterKind;
 use crate::sample::sampler::Draft;
 
-/// Longest suffix of the output that is compared: enough to tell one place of the prediction from another.
-const LONGEST: usize = 32;
-/// Kind of the longest matches, and of the beginning.
-const SURE: usize = 8;
-/// Most places that are compared; a token that is more frequent tells little.
-const MOST_PLACES: usize = 256;
+/// Longest suffix of the output that is compared, in tokens: enough to tell the places of the
+/// prediction apart.
+const LONGEST_SUFFIX: usize = 32;
+/// The kind of offer of the longest matches, and of the beginning.
+const LONGEST_OFFER: usize = 8;
+/// Most places that are compared. A more frequent token tells little.
+const MAX_PLACES: usize = 256;
 
-/// Proposes what follows the output's last tokens in the prediction; at the beginning the prediction's first tokens.
+/// Copies what follows the output's last tokens in the prediction, or its first tokens at the
+/// beginning.
 ///
-/// Where it stands is found anew each time, from the committed tokens alone, so that nothing can go stale: of all places of the output's last
-/// token the one with the longest common text before it, and of these the first after as many tokens as the output has.
+/// The place is found anew each time from the committed tokens alone, so that nothing can go stale.
+/// Of all places of the output's last token it is the one with the longest common text before it.
+/// Among equals it is the one nearest to the output's own length.
 #[derive(Debug)]
 pub(crate) struct PredictionDrafter {
     tokens: Vec<TokenId>,
-    places: HashMap<TokenId, Vec<u32>>, // of each token, where its followers stand
+    places: HashMap<TokenId, Vec<u32>>, // by token: the positions after its occurrences, ascending
     prompt_len: usize,
-    found: Option<usize>, // where the latest match continues
+    found: Option<usize>, // position where the latest match continues
 }
 
 impl PredictionDrafter {
@@ -37,18 +41,19 @@ impl PredictionDrafter {
         PredictionDrafter { tokens, places, prompt_len, found: None }
     }
 
-    /// Where the prediction goes on after `output`, and how long the match is.
+    /// The position where the prediction continues after `output`, and the length of the match in
+    /// tokens.
     fn find(&self, output: &[TokenId]) -> Option<(usize, usize)> {
-        let Some(last) = output.last() else { return (!self.tokens.is_empty()).then_some((0, LONGEST)) };
+        let Some(last) = output.last() else { return (!self.tokens.is_empty()).then_some((0, LONGEST_SUFFIX)) };
         let places = self.places.get(last)?;
-        // Around as many tokens as there are in the output, since most of it is as predicted.
+        // Around the output's own length, since most of it is as predicted.
         let near = places.partition_point(|next| (*next as usize) < output.len());
-        let from = near.saturating_sub(MOST_PLACES / 2);
+        let from = near.saturating_sub(MAX_PLACES / 2);
         let common = |next: usize| {
             let pairs = output.iter().rev().zip(self.tokens[..next].iter().rev());
-            pairs.take(LONGEST).take_while(|(a, b)| a == b).count()
+            pairs.take(LONGEST_SUFFIX).take_while(|(a, b)| a == b).count()
         };
-        let candidates = places[from..].iter().take(MOST_PLACES).map(|next| *next as usize);
+        let candidates = places[from..].iter().take(MAX_PLACES).map(|next| *next as usize);
         candidates
             .filter(|next| *next < self.tokens.len())
             .map(|next| (next, common(next)))
@@ -64,7 +69,7 @@ impl Drafter for PredictionDrafter {
     fn offer(&mut self, tokens: &[TokenId], _: &[TokenId]) -> Option<usize> {
         let found = self.find(&tokens[self.prompt_len..]);
         self.found = found.map(|(next, _)| next);
-        found.map(|(_, len)| len.min(SURE))
+        found.map(|(_, len)| len.min(LONGEST_OFFER))
     }
 
     fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
@@ -87,12 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_at_the_beginning_and_goes_on_after_a_change() {
+    fn it_starts_at_the_beginning_and_continues_after_a_change() {
         let text = [1, 2, 3, 4, 5, 6, 7];
-        assert_eq!(propose(&text, &[], 3), Some((SURE, vec![1, 2, 3])));
+        assert_eq!(propose(&text, &[], 3), Some((LONGEST_OFFER, vec![1, 2, 3])));
         assert_eq!(propose(&text, &[1, 2], 2), Some((2, vec![3, 4])));
-        assert_eq!(propose(&text, &[1, 2, 9], 2), None, "nothing is known of what is new");
-        assert_eq!(propose(&text, &[1, 2, 9, 4], 9), Some((1, vec![5, 6, 7])), "and at the end it stops");
+        assert_eq!(propose(&text, &[1, 2, 9], 2), None, "the prediction lacks the new token");
+        assert_eq!(propose(&text, &[1, 2, 9, 4], 9), Some((1, vec![5, 6, 7])), "it stops at the end");
         assert_eq!(propose(&text, &[7], 2), None);
         assert_eq!(propose(&[], &[], 2), None);
     }

@@ -1,4 +1,5 @@
-//! Prompt lookup: copies what followed the same last tokens earlier in the prompt or the output. (Saxena 2023.)
+//! Prompt lookup: copies the tokens that followed the same last tokens earlier in the prompt or the
+//! output. (Saxena 2023.)
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,27 +10,28 @@ use crate::draft::drafter::Drafter;
 use crate::draft::kind::DrafterKind;
 use crate::sample::sampler::Draft;
 
-/// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent place of each.
+/// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent position
+/// of each.
 ///
-/// It is a function of the tokens alone and only ever grows with them, so that it cannot go stale. A token costs `max - min + 1` insertions,
-/// a search at most as many look-ups.
+/// It depends on the tokens alone and only grows with them, so that it cannot go stale. A token
+/// costs `max - min + 1` insertions, a search at most as many look-ups.
 #[derive(Debug)]
 pub(crate) struct PromptLookup {
     min: usize,
     max: usize,
-    /// Hash of an n-gram -> index of the token that follows its most recent occurrence. Different n-grams may share a hash:
-    /// the tokens are compared before a match counts.
-    next: HashMap<u64, u32, BuildHasherDefault<Identity>>,
-    /// Tokens whose n-grams are in the index as followers: `next` leads to indices below it.
+    /// Hash of an n-gram -> position of the token after its most recent occurrence. Different
+    /// n-grams may share a hash, so that the tokens are compared before a match counts.
+    next: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
+    /// Tokens that are in the index: `next` has positions below this.
     indexed: usize,
-    found: Option<usize>, // where the latest match continues
+    found: Option<usize>, // position where the latest match continues
 }
 
-/// Keys are hashes already.
+/// A hasher for keys that are hashes.
 #[derive(Debug, Default)]
-struct Identity(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Identity {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -57,7 +59,7 @@ impl PromptLookup {
         PromptLookup { min: min.max(1), max, next: HashMap::default(), indexed: 0, found: None }
     }
 
-    /// Brings the index up to `tokens`.
+    /// Adds the new ones of `tokens` to the index.
     fn index(&mut self, tokens: &[TokenId]) {
         for at in self.indexed.max(1)..tokens.len() {
             let mut hash = 0;
@@ -71,7 +73,8 @@ impl PromptLookup {
         self.indexed = self.indexed.max(tokens.len());
     }
 
-    /// The longest suffix of `tokens` that occurred before: its length and where its most recent occurrence continues.
+    /// The longest suffix of `tokens` that occurred before: its length, and the position where its
+    /// most recent occurrence continues.
     fn find(&mut self, tokens: &[TokenId]) -> Option<(usize, usize)> {
         self.index(tokens);
         let longest = self.max.min(tokens.len());
@@ -101,7 +104,8 @@ impl Drafter for PromptLookup {
     fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
         let Some(at) = self.found.take() else { return };
         for i in at..at + k {
-            // A match that runs into its own end goes on with what it copied: a loop is continued as a loop.
+            // A match that reaches the end of the tokens goes on with its own copies: a loop stays
+            // a loop.
             let token = tokens.get(i).copied().unwrap_or_else(|| drafts[i - tokens.len()].token);
             drafts.push(Draft::point(token));
         }
@@ -160,7 +164,7 @@ mod tests {
             min in 1usize..4, more in 0usize..4, k in 1usize..9, cuts in prop::collection::vec(1usize..120, 0..5),
         ) {
             let mut lookup = PromptLookup::new(min, min + more);
-            // Any history of shorter calls leads to the same answer: the index only depends on the tokens.
+            // Earlier calls with fewer tokens change nothing: the index only depends on the tokens.
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|c| *c <= tokens.len()).collect();
             cuts.sort_unstable();
             for cut in cuts {

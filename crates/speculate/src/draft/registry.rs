@@ -6,10 +6,10 @@ use selfspec_model::{LayerPlan, Readout, TokenId};
 
 use crate::draft::drafter::Drafter;
 use crate::draft::model_layers::ModelDrafter;
+use crate::draft::params::{DrafterChoice, SpeculationParams};
 use crate::draft::path::DraftPath;
 use crate::draft::prediction::PredictionDrafter;
 use crate::draft::prompt_lookup::PromptLookup;
-use crate::params::{DrafterChoice, SpeculationParams};
 use crate::target::Target;
 
 /// The drafters that a request allows, in the order in which they are asked. A predicted output is

@@ -1,7 +1,7 @@
-//! The acceptance record: how many drafts were accepted, in all and by place in the round. Old drafts
-//! fade.
+//! The acceptance record: how many drafts were accepted, in all and by place in the round. Old
+//! drafts fade.
 
-use crate::params::MAX_DRAFT;
+use crate::draft::params::MAX_DRAFT;
 
 /// Verified drafts after which the weight of an older draft has fallen to 1/e.
 const MEMORY: f64 = 48.0;
@@ -53,7 +53,8 @@ impl AcceptanceRecord {
         }
     }
 
-    /// Scales the counts down to at most `weight` verified drafts, so that new drafts soon outweigh them.
+    /// Scales the counts down to at most `weight` verified drafts, so that new drafts soon outweigh
+    /// them.
     pub(crate) fn limit_weight(&mut self, weight: f64) {
         let scale = (weight / self.all.judged).min(1.0);
         for counts in self.places.iter_mut().chain([&mut self.all]) {
@@ -62,7 +63,8 @@ impl AcceptanceRecord {
         }
     }
 
-    /// The acceptance rate at each place, where `alpha` is the common rate: the prior of each place.
+    /// The acceptance rate at each place, where `alpha` is the common rate: the prior of each
+    /// place.
     pub(crate) fn chain(&self, alpha: f64) -> AcceptanceChain {
         self.places.map(|place| (place.accepted + PLACE_PRIOR_WEIGHT * alpha) / (place.judged + PLACE_PRIOR_WEIGHT))
     }

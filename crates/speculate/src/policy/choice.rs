@@ -17,8 +17,8 @@ pub(crate) struct DraftChoice {
     pub(crate) prices: DraftPrices,
     /// `None`: the round drafts `k` tokens.
     pub(crate) stop_rule: Option<StopRule>,
-    /// Whether such offers pause if no draft is accepted: the round is a probe, and enough drafts were
-    /// verified before it.
+    /// Whether such offers pause if no draft is accepted: the round is a probe, and enough drafts
+    /// were verified before it.
     pub(crate) last_try: bool,
 }
 

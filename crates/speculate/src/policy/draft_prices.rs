@@ -1,14 +1,15 @@
 //! The prices of a round: its draft steps and its verification, in plain decoding steps.
 
+use crate::draft::params::MAX_DRAFT;
 use crate::draft::path::DraftPath;
-use crate::params::MAX_DRAFT;
 use crate::policy::acceptance::AcceptanceChain;
 use crate::policy::cost::estimates::CostEstimates;
 
 /// Longest draft, in tokens, that the search for the best length considers.
 pub(crate) const LONGEST_PLANNED_DRAFT: usize = 8;
 
-/// What a round of one drafter costs at the present context length and load, in plain decoding steps.
+/// What a round of one drafter costs at the present context length and load, in plain decoding
+/// steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DraftPrices {
     /// One draft step: c. 0 for a drafter that copies.
@@ -57,8 +58,8 @@ impl DraftPrices {
 
     /// The expected speed-up over plain decoding of rounds of `k` drafts.
     pub(crate) fn speedup(&self, chain: &AcceptanceChain, k: usize, bonus: bool) -> f64 {
-        // Token i + 1 of a round exists if i drafts were accepted. Without the bonus row there is no
-        // token after the last draft.
+        // Token i + 1 of a round exists if i drafts were accepted. Without the bonus row there is
+        // no token after the last draft.
         let (mut tokens, mut reached) = (0.0, 1.0);
         for i in 0..k + usize::from(bonus) {
             tokens += reached;

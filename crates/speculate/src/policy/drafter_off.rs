@@ -34,7 +34,8 @@ pub struct DrafterOff {
     pub acceptance: f64,
     /// Verified drafts behind that rate, older ones at a lower weight.
     pub judged: f64,
-    /// The path of its draft rows, and the cost of one draft step in plain steps; `None` if it copies.
+    /// The path of its draft rows, and the cost of one draft step in plain steps; `None` if it
+    /// copies.
     pub draft_step: Option<(DraftPath, f64)>,
     /// Tokens of the draft that was priced.
     pub draft_len: usize,

@@ -1,12 +1,12 @@
-//! The policy of one drafter: what its drafts are expected to gain, and whether it drafts, probes or
-//! pauses.
+//! The policy of one drafter: what its drafts are expected to gain, and whether it drafts, probes
+//! or pauses.
 //!
-//! A drafter that does not pay is tried again now and then by **probes**, which are cheap: with layer
-//! skip one draft, verified without the bonus row, so that the round is a plain step that also reads
-//! the head halfway; with prompt lookup two drafts.
+//! A drafter that does not pay is tried again now and then by **probes**, which are cheap: with
+//! layer skip one draft, verified without the bonus row, so that the round is a plain step that
+//! also reads the head halfway; with prompt lookup two drafts.
 
 use crate::draft::drafter::{Drafter, OFFER_KINDS};
-use crate::params::{DraftLen, MAX_DRAFT};
+use crate::draft::params::{DraftLen, MAX_DRAFT};
 use crate::policy::acceptance::AcceptanceChain;
 use crate::policy::confidence::ConfidenceRecord;
 use crate::policy::cost::model::CostModel;
@@ -19,8 +19,8 @@ use crate::policy::window_draft_len::DraftLenWindow;
 
 /// Expected speed-up over plain decoding from which a drafter drafts.
 const MIN_SPEEDUP: f64 = 1.04;
-/// The same for drafting with the model in a batch. Rounds of other sequences end at other times, and
-/// no prediction contains the time that one waits for another.
+/// The same for drafting with the model in a batch. Rounds of other sequences end at other times,
+/// and no prediction contains the time that one waits for another.
 pub(crate) const MIN_SPEEDUP_IN_BATCH: f64 = 1.15;
 /// Verified drafts before a prediction counts.
 const ENOUGH_JUDGED: f64 = 3.0;
@@ -28,8 +28,8 @@ const ENOUGH_JUDGED: f64 = 3.0;
 const TRAINED_PRIOR_WEIGHT: f64 = 6.0;
 /// A sequence's verified drafts at which the weight of its prior has halved.
 const PRIOR_HALF_LIFE: f64 = 6.0;
-/// The optimistic prior of drafting with the model: 2 of 3 drafts accepted. A drafter that is tried too
-/// little costs a probe; one that is given up too early costs the gain.
+/// The optimistic prior of drafting with the model: 2 of 3 drafts accepted. A drafter that is tried
+/// too little costs a probe; one that is given up too early costs the gain.
 const MODEL_PRIOR: (f64, f64) = (2.0, 3.0);
 /// Expected acceptance rate of a copy, by the length of the match: 1, 2, 3, and 4 or more tokens.
 const COPY_PRIOR: [f64; 4] = [0.25, 0.4, 0.55, 0.65];
@@ -113,7 +113,8 @@ impl DrafterPolicy {
         };
         let speedup = prices.speedup(&expected.chain, k, bonus);
         let min_speedup = if runs_model && costs.batch() > 1 { MIN_SPEEDUP_IN_BATCH } else { MIN_SPEEDUP };
-        // The sliding window's rule for long contexts: the model does not draft where one draft is best.
+        // The sliding window's rule for long contexts: the model does not draft where one draft is
+        // best.
         let too_short = runs_model && draft_len == DraftLen::Window && best < 2;
         let against = if speedup < min_speedup {
             Some(OffCause::Unprofitable { speedup })
@@ -211,8 +212,8 @@ mod tests {
         (decision, policy.off().cloned())
     }
 
-    /// At long contexts attention makes c grow. Where only one draft pays, layer skip is off, and it
-    /// says why.
+    /// At long contexts attention makes c grow. Where only one draft pays, layer skip is off, and
+    /// it says why.
     #[test]
     fn layer_skip_is_off_where_the_best_draft_length_is_below_two() {
         assert!(matches!(decide(0.3, 24.0, 32.0), (OfferDecision::Draft { k: 2.., .. }, None)));

@@ -1,10 +1,10 @@
 //! Whether a sequence in a batch keeps its exit head.
 //!
-//! Every row of the model keeps up the exit head's K and V, which costs time even if the head drafts
-//! nothing. A sequence that gives the head up does without it to its end.
+//! Every row of the model keeps up the exit head's K and V, which costs time even if the head
+//! drafts nothing. A sequence that gives the head up does without it to its end.
 
-/// Rounds in a row without profit from the head, times the sequences in a step, after which a sequence
-/// in a batch gives it up.
+/// Rounds in a row without profit from the head, times the sequences in a step, after which a
+/// sequence in a batch gives it up.
 const MAX_UNPROFITABLE_ROUNDS: usize = 192;
 /// Other sequences beside which the head is not expected to pay, before anything was measured.
 const TOO_MANY_BESIDE: usize = 4;
@@ -16,7 +16,8 @@ pub(crate) struct ExitHeadUse {
 }
 
 impl ExitHeadUse {
-    /// Records one round in a batch of `batch` sequences; `pays`: the head is expected to pay in it.
+    /// Records one round in a batch of `batch` sequences; `pays`: the head is expected to pay in
+    /// it.
     pub(crate) fn record(&mut self, pays: bool, batch: usize) {
         self.unprofitable = if !pays && batch > 1 { self.unprofitable + batch } else { 0 };
     }
@@ -26,7 +27,8 @@ impl ExitHeadUse {
         self.unprofitable >= MAX_UNPROFITABLE_ROUNDS
     }
 
-    /// Whether the head is not expected to pay beside `beside` others, before anything was measured.
+    /// Whether the head is not expected to pay beside `beside` others, before anything was
+    /// measured.
     pub(crate) fn is_hopeless_beside(beside: usize) -> bool {
         beside >= TOO_MANY_BESIDE
     }

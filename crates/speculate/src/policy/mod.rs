@@ -3,8 +3,8 @@
 //! Each file is one noun. The policy returns data; `crate::words` turns it into sentences.
 //!
 //! With a_i the acceptance rate of the i-th draft of a round, given that the drafts before it were
-//! accepted, c the cost of a draft step and b(m) that of a pass of m rows, both over a plain step, a
-//! round of k drafts is expected to make decoding faster by
+//! accepted, c the cost of a draft step and b(m) that of a pass of m rows, both over a plain step,
+//! a round of k drafts is expected to make decoding faster by
 //!
 //! ```text
 //! (1 + a_1 + a_1 a_2 + ... + a_1 .. a_k) / (c k + b(k + 1))

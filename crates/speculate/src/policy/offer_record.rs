@@ -4,7 +4,8 @@
 use crate::policy::acceptance::AcceptanceRecord;
 use crate::policy::drafter_off::DrafterOff;
 
-/// Generated tokens between the first two probes of an offer that is off; each failed probe doubles it.
+/// Generated tokens between the first two probes of an offer that is off; each failed probe doubles
+/// it.
 const FIRST_PAUSE: usize = 32;
 /// Longest pause between two probes, in generated tokens.
 const LONGEST_PAUSE: usize = 512;

@@ -1,7 +1,7 @@
 //! Plain rounds that run only to be timed, so that prices stay current while a drafter works.
 
-/// Plain rounds in a row that run only to be timed. In a batch other sequences may go on with rounds
-/// that draft, and then no plain step is measured.
+/// Plain rounds in a row that run only to be timed. In a batch other sequences may go on with
+/// rounds that draft, and then no plain step is measured.
 const TIMINGS_IN_A_ROW: usize = 4;
 /// Generated tokens before there may be others.
 const PAUSE: usize = 64;

@@ -1,14 +1,15 @@
 //! The speculation policy of one sequence: the choice of each round.
 //!
-//! Of all drafters that have a proposal, and all draft lengths, the choice is the one with the highest
-//! expected speed-up, if that is high enough; otherwise the round is plain. So a good match in the
-//! prompt is copied, and where there is none the model drafts. Two things come before: a probe of a
-//! drafter that is off runs where nothing else drafts, and a plain step runs now and then to be timed.
+//! Of all drafters that have a proposal, and all draft lengths, the choice is the one with the
+//! highest expected speed-up, if that is high enough; otherwise the round is plain. So a good match
+//! in the prompt is copied, and where there is none the model drafts. Two things come before: a
+//! probe of a drafter that is off runs where nothing else drafts, and a plain step runs now and
+//! then to be timed.
 
-use selfspec_model::TokenId;
+use selfspec_model::{DraftStopRule, TokenId};
 
 use crate::draft::drafter::Drafter;
-use crate::params::{DraftLen, SpeculationParams};
+use crate::draft::params::{DraftLen, SpeculationParams};
 use crate::policy::choice::{DraftChoice, RoundResult};
 use crate::policy::cost::model::CostModel;
 use crate::policy::draft_prices::{DraftPrices, LONGEST_PLANNED_DRAFT};
@@ -64,7 +65,8 @@ impl SpeculationPolicy {
         !self.drafters.is_empty()
     }
 
-    /// Whether the exit head is not expected to pay for a sequence of `len` tokens beside `beside` others.
+    /// Whether the exit head is not expected to pay for a sequence of `len` tokens beside `beside`
+    /// others.
     pub(crate) fn exit_head_is_hopeless(&self, len: usize, beside: usize, costs: &CostModel) -> bool {
         if self.always || costs.batch() < 2 {
             return !self.always && ExitHeadUse::is_hopeless_beside(beside);
@@ -101,8 +103,8 @@ impl SpeculationPolicy {
         self.drafters.iter().filter_map(DrafterPolicy::off).cloned().collect()
     }
 
-    /// Chooses the next round after the committed `tokens`, of which `generated` are output. `forced`
-    /// must come next, and the round may draft `limit` tokens. `None`: a plain round.
+    /// Chooses the next round after the committed `tokens`, of which `generated` are output.
+    /// `forced` must come next, and the round may draft `limit` tokens. `None`: a plain round.
     pub(crate) fn choose(
         &mut self,
         tokens: &[TokenId],
@@ -171,6 +173,13 @@ impl SpeculationPolicy {
         choice.stop_rule.as_ref().map_or(0.0, |rule| rule.min_confidence(own, i))
     }
 
+    /// When a round ends that has `drafted` drafts, as data. The caller adds what is not the policy's.
+    pub(crate) fn draft_stop_rule(&self, choice: &DraftChoice, drafted: usize) -> DraftStopRule {
+        let own = &self.drafters[choice.drafter].confidence;
+        let rule = choice.stop_rule.as_ref().map(|rule| rule.as_data(own, drafted..choice.k));
+        rule.unwrap_or_else(|| DraftStopRule { reached: 1.0, ..DraftStopRule::default() })
+    }
+
     /// Whether the round drafts on after its `drafted`-th draft, which has this confidence.
     pub(crate) fn continues_after(&self, choice: &mut DraftChoice, drafted: usize, confidence: f32) -> bool {
         let own = &self.drafters[choice.drafter].confidence;
@@ -188,7 +197,8 @@ impl SpeculationPolicy {
         let policy = &mut self.drafters[choice.drafter];
         let RoundResult { draft_steps, drafted, accepted, rejected, declined, committed } = round;
         let offer = &mut policy.offers[choice.offer];
-        // A declined draft counts as rejected: the record says what rows yield, whatever the stop rule does.
+        // A declined draft counts as rejected: the record says what rows yield, whatever the stop
+        // rule does.
         offer.acceptance.record_round(accepted, rejected || (declined && accepted == drafted));
         policy.window.record_round(accepted, rejected);
         let bonus = choice.bonus && drafted > 0; // without drafts there is one row, from the kept state

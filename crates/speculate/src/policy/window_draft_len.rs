@@ -12,11 +12,11 @@ const START: usize = 4;
 const GROW_ABOVE: f64 = 0.85;
 const SHRINK_BELOW: f64 = 0.7;
 
-/// The last 64 verified drafts, and the draft length that follows from them: after each round one more
-/// above an acceptance of 0.85, one fewer below 0.7, within 2 to 8.
+/// The last 64 verified drafts, and the draft length that follows from them: after each round one
+/// more above an acceptance of 0.85, one fewer below 0.7, within 2 to 8.
 ///
-/// Only verified drafts count. Drafts after a rejected one were never verified; as failures they would
-/// make long drafts look bad because they are long.
+/// Only verified drafts count. Drafts after a rejected one were never verified; as failures they
+/// would make long drafts look bad because they are long.
 #[derive(Debug, Clone)]
 pub(crate) struct DraftLenWindow {
     accepted: u64, // a bit for each verified draft, the latest lowest

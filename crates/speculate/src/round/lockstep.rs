@@ -1,20 +1,23 @@
-//! Drafts of many sequences share their steps.
+//! Lockstep: cheap drafts of many sequences share steps of their own.
 //!
-//! A step takes as long as its dearest row. If one sequence drafted while another verified, every draft would cost a pass of the whole
-//! model, and in a batch speculation could not pay. So cheap drafts are run in steps of their own, and who is ready to verify, or reads a prompt, waits
-//! for those that still draft: a few short steps at most, since none begins a new round before it has verified.
+//! A step takes as long as its most expensive row. If one sequence drafted while another verified,
+//! every draft would cost a pass of the whole model, and speculation could not pay in a batch. So
+//! cheap drafts run in steps of their own. A sequence that verifies or reads its prompt waits for
+//! the sequences that still draft. That is a few short steps at most, since no sequence begins a
+//! new round before it has verified.
 
 use selfspec_model::Row;
 
-/// A draft step is cheap if it runs at most one layer in so many. Others' drafts must not hold up a sequence that does not speculate.
-const CHEAP: usize = 4;
+/// A draft row is cheap if it runs at most one layer in this many. A sequence without speculation
+/// must not wait long for the drafts of others.
+const LAYERS_PER_CHEAP_LAYER: usize = 4;
 
 fn is_cheap_draft(row: &Row) -> bool {
-    !row.plan.is_full() && row.plan.cost_layers() * CHEAP <= row.plan.n_layers()
+    !row.plan.is_full() && row.plan.cost_layers() * LAYERS_PER_CHEAP_LAYER <= row.plan.n_layers()
 }
 
-/// Leaves only the cheap drafts in a step that has some. The sequences whose rows are gone must be told to wait
-/// ([`Sequence::skip_step`](crate::Sequence::skip_step)).
+/// Keeps only the cheap drafts in a step that has some. The caller must call
+/// [`Sequence::skip_step`](crate::Sequence::skip_step) for each sequence whose rows are gone.
 pub fn keep_cheap_drafts(rows: &mut Vec<Row>) {
     if rows.iter().any(is_cheap_draft) {
         rows.retain(is_cheap_draft);
@@ -37,7 +40,6 @@ mod tests {
             plan,
             keep: false,
             readout: Readout::Head,
-            exit_kv: false,
         };
         let exit = |layers| LayerPlan::exit(8, layers).expect("valid");
         let left = |mut rows: Vec<Row>| {

@@ -1,13 +1,13 @@
-//! Where a token of the output comes from.
+//! The source of a token of the output.
 
 use std::fmt;
 
-/// Whose choice a committed token was. The token itself is the same either way: this says what the round got it from.
+/// How a round got a committed token. The token is the same either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenSource {
     /// A draft that the model accepted.
     Draft,
-    /// The model's own, in place of a draft that it refused.
+    /// The model's own, in place of a draft that it rejected.
     Correction,
     /// The model's own, after it accepted all drafts of the round.
     Bonus,
@@ -16,12 +16,13 @@ pub enum TokenSource {
 }
 
 impl TokenSource {
-    /// Whether the token was drafted and accepted, as opposed to drawn from the full model's own row.
+    /// Whether the token was drafted and accepted.
     pub fn is_draft(self) -> bool {
         self == TokenSource::Draft
     }
 
-    /// The source of a round's token: `draft` says whether there was a draft at its place, and whether it was accepted.
+    /// The source of a token in a round of `drafts` drafts. `draft`: whether the draft at its place
+    /// was accepted; `None` without a draft there.
     pub(crate) fn of(draft: Option<bool>, drafts: usize) -> Self {
         match draft {
             Some(true) => TokenSource::Draft,

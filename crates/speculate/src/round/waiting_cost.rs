@@ -1,9 +1,10 @@
 //! What a round's draft steps cost the sequences that wait for them.
 //!
-//! In a batch drafts run in steps of their own (see `lockstep.rs`), and sequences without drafts wait
-//! meanwhile. The loss budget is charged for all of them.
+//! In a batch drafts run in steps of their own (see `lockstep.rs`), and sequences without drafts
+//! wait meanwhile. The loss budget is charged for all of them.
 
-/// Draft steps of a round, each counted once for every sequence that waited for it or drafted in it.
+/// Draft steps of a round, each counted once for every sequence that waited for it or drafted in
+/// it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WaitingCost {
     pub(crate) steps: f64,

@@ -1,11 +1,11 @@
-//! The distribution that a row's transforms leave, and exact draws from it and from differences of two.
+//! The distribution after a row's transforms, and exact draws from it and from residuals of two.
 
 use selfspec_model::TokenId;
 
-use crate::sample::softmax::{BLOCK, sum_blocks, weigh};
+use crate::sample::softmax::{BLOCK, exponentials, sum_blocks};
 use crate::sample::truncation::TokenCandidate;
 
-/// Probabilities of tokens, as weights over their sum. Reused from row to row.
+/// Probabilities of tokens, as weights over their sum. Its memory is reused from row to row.
 #[derive(Debug, Default, Clone)]
 pub struct Distribution {
     tokens: Option<Vec<TokenId>>, // ascending; None: all tokens, by id
@@ -15,16 +15,17 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Every token of `row` at a temperature of `1 / scale`. Logit i is that of the i-th of `tokens`, which ascend; `None`: of token i.
+    /// Fills in every token of `row` at a temperature of `1 / scale`. Logit i is that of the i-th
+    /// of `tokens`, which ascend, or of token i where that is `None`. Shape of `row`: (tokens).
     pub(crate) fn fill_all(&mut self, row: &[f32], tokens: Option<&[TokenId]>, peak: f32, scale: f32) {
         match tokens {
             None => self.tokens = None,
             Some(tokens) => tokens.clone_into(self.tokens.get_or_insert_default()),
         }
-        self.total = weigh(row, peak, scale, &mut self.weights, &mut self.blocks);
+        self.total = exponentials(row, peak, scale, &mut self.weights, &mut self.blocks);
     }
 
-    /// The tokens that truncation left, in ascending order.
+    /// Fills in the tokens that truncation kept, in ascending order.
     pub(crate) fn fill(&mut self, kept: &[TokenCandidate]) {
         let tokens = self.tokens.get_or_insert_default();
         tokens.clear();
@@ -55,7 +56,8 @@ impl Distribution {
             left -= self.blocks[block];
             block += 1;
         }
-        // Rounding may lead to the end of the block, or into one without mass: then the nearest possible token before is it.
+        // Rounding may lead to the end of the block, or into one without mass: then the nearest
+        // possible token before it is drawn.
         let start = block * BLOCK;
         let end = (start + BLOCK).min(self.weights.len());
         for i in start..end {

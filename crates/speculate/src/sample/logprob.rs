@@ -1,25 +1,14 @@
 //! Log-probabilities of committed tokens.
 
-use selfspec_model::TokenId;
+use selfspec_model::{TokenId, TokenLogprob};
 
 use crate::sample::softmax::{PeakLogit, log_sum_exp};
 use crate::sample::truncation::{TokenCandidate, top_k};
 
-/// Log-probability of a committed token, and the best alternatives.
-///
-/// From the log-softmax of the model's raw logits, before any transform: what the model thinks, not what the sampler made of it.
-/// The same with speculation on and off.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenLogprob {
-    /// Natural logarithm of the token's probability.
-    pub logprob: f32,
-    /// The most probable tokens, best first, ties to the lowest id.
-    pub top: Vec<(TokenId, f32)>,
-}
-
-/// The log-probability of `token` in a row that has been sampled from, with the `n` best.
+/// The log-probability of `token` in a row that was sampled from, with the `n` best tokens. Shape
+/// of `row`: (vocabulary).
 pub(crate) fn of(row: &[f32], token: TokenId, n: usize) -> TokenLogprob {
-    // A row that was judged has a finite peak.
+    // A row that was sampled from has a finite peak.
     let peak = PeakLogit::of(row).map_or(0.0, |p| p.logit);
     let total = log_sum_exp(row, peak);
     let logprob = |logit: f32| (f64::from(logit) - total) as f32;

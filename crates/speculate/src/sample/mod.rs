@@ -1,5 +1,5 @@
-//! From a row of logits to a token: the request's transforms, the random numbers, and the rules that
-//! accept or reject drafts.
+//! From a row of logits to a token: the request's transforms, the random numbers, and the rules
+//! that accept or reject drafts.
 
 pub(crate) mod constraint;
 pub(crate) mod distribution;

@@ -1,14 +1,15 @@
-//! Random numbers without a stream: each is a pure function of (seed, position, purpose), so that it does not matter
-//! in which order, or how often, they are asked for.
+//! Random numbers without a stream: each is a pure function of (seed, position, purpose). Neither
+//! their order nor their number of uses matters.
 //!
-//! The generator is counter-based. A **key** is made of seed, purpose and position by the 64-bit finaliser of SplitMix64 (Steele, Lea,
-//! Flood 2014: an xor-shift-multiply bijection that passes the usual test batteries on counters); the i-th number of a key is the
-//! finaliser of `key + i * golden`. Different purposes have different keys: a draft's draw says nothing about the test that
-//! judges it.
+//! The generator is counter-based. A **key** is made of seed, purpose and position by the 64-bit
+//! finaliser of SplitMix64 (Steele, Lea, Flood 2014: an xor-shift-multiply bijection that passes
+//! the usual test batteries on counters). The i-th number of a key is the finaliser of `key + i *
+//! golden`. Different purposes have different keys: the draw of a draft says nothing about the test
+//! that accepts or rejects it.
 //!
-//! Gumbel noise for a whole vocabulary is the costly case. [`NoiseKey::gumbel_argmax`] finds `argmax s(x) + G(x)` without a logarithm
-//! for almost every token: the size of the random number bounds the noise from above, and a token whose bound does not reach the best so far
-//! cannot win.
+//! Gumbel noise for a whole vocabulary is expensive. [`NoiseKey::gumbel_argmax`] finds `argmax s(x)
+//! + G(x)` without a logarithm for almost every token: the size of the random number bounds the
+//! noise from above, and a token whose bound does not reach the best so far cannot win.
 
 use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
@@ -18,30 +19,31 @@ use crate::sample::wide::wide;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What a random number is for. Each has its own keys.
+/// The purpose of a random number. Each has its own keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoisePurpose {
-    /// Gumbel noise of seeded sampling: shared by draft and target, which is what couples them.
+    /// Gumbel noise of seeded sampling. Draft and target share it, which couples them.
     Coupled,
     /// Drawing a draft.
     Draft,
-    /// Accepting or refusing a draft.
+    /// Accepting or rejecting a draft.
     Accept,
-    /// Drawing the replacement of a refused draft.
+    /// Drawing the replacement of a rejected draft.
     Residual,
-    /// Drawing a token for which there is no draft: plain decoding, and the bonus row.
+    /// Drawing a token without a draft: plain decoding, and the bonus row.
     Target,
 }
 
-/// Where a token will stand, and in which row of its round it is chosen.
+/// The position of a token in its sequence, and in its round.
 ///
-/// Unseeded draws are keyed by both. A position that was drafted, thrown away and is drafted again in a later round gets fresh
-/// numbers: had it the old ones, the length of the new round, which depends on what became of the old one, would depend on them.
+/// Unseeded draws are keyed by both. A position that is drafted again in a later round gets new
+/// numbers. With the old ones, the length of the new round would depend on them, because it depends
+/// on the result of the old round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundPosition {
-    /// Position of the token in its sequence.
+    /// Position in the sequence.
     pub pos: usize,
-    /// Index in the round: how many drafts stand before it.
+    /// Drafts of the round before it.
     pub row: usize,
 }
 
@@ -86,26 +88,29 @@ impl NoiseKey {
         if x & 1 == 0 { pair as u32 } else { (pair >> 32) as u32 }
     }
 
-    /// Gumbel noise of token `x`, given its first 32 bits; 52 more are drawn below them, so that the tail is not cut off.
+    /// Gumbel noise of token `x`, given its first 32 bits; 52 more are drawn below them, so that
+    /// the tail is not cut off.
     fn gumbel(self, x: TokenId, coarse: u32) -> f64 {
         let fine = (self.bits((1 << 40) | u64::from(x)) >> 12) as f64 + 0.5;
         let h = (f64::from(coarse) + fine * 2f64.powi(-52)) * 2f64.powi(-32); // uniform in (0, 1)
         -(-(-h).ln_1p()).ln()
     }
 
-    /// The token with the highest `score + Gumbel noise`, ties to the lowest id: one exact draw from the softmax of the scores.
-    /// `tokens` are (id, score); minus infinity never wins. `first` is tried first: the nearer it is to winning, the less is left to do.
+    /// The token with the highest `score + Gumbel noise`, ties to the lowest id: one exact draw
+    /// from the softmax of the scores. `tokens` are (id, score); minus infinity never wins. `first`
+    /// is compared first: the higher its score, the fewer tokens need a logarithm.
     pub(crate) fn gumbel_argmax(self, first: (TokenId, f32), tokens: impl Iterator<Item = (TokenId, f32)>) -> TokenId {
         let mut best = (first.0, f64::from(first.1) + self.gumbel(first.0, self.coarse(first.0)));
-        let mut bar = best.1 as f32 - SLACK;
+        let mut bar = best.1 as f32 - BOUND_SLACK;
         for (x, score) in tokens {
-            self.enter(x, score, self.coarse(x), &mut best, &mut bar);
+            self.compare(x, score, self.coarse(x), &mut best, &mut bar);
         }
         best.0
     }
 
-    /// [`NoiseKey::gumbel_argmax`] over a whole row, where the score of logit i is `(row[i] - peak) * scale`, and its token the i-th of `tokens`; `None`:
-    /// token i.
+    /// [`NoiseKey::gumbel_argmax`] over a whole row. The score of logit i is `(row[i] - peak) *
+    /// scale`, and its token the i-th of `tokens`, or token i where that is `None`. Shape of `row`:
+    /// (tokens).
     pub(crate) fn gumbel_argmax_row(
         self,
         peak: PeakLogit,
@@ -120,30 +125,31 @@ impl NoiseKey {
     }
 
     #[inline(always)]
-    fn enter(self, x: TokenId, score: f32, coarse: u32, best: &mut (TokenId, f64), bar: &mut f32) {
+    fn compare(self, x: TokenId, score: f32, coarse: u32, best: &mut (TokenId, f64), bar: &mut f32) {
         if cannot_win(score, coarse, *bar) {
             return;
         }
         let total = f64::from(score) + self.gumbel(x, coarse);
         if total > best.1 || (total == best.1 && x < best.0) {
             *best = (x, total);
-            *bar = total as f32 - SLACK;
+            *bar = total as f32 - BOUND_SLACK;
         }
     }
 }
 
-/// Whether `score` and the noise that `coarse` begins are below `bar` for sure.
+/// Whether `score` plus the noise that begins with `coarse` is certainly below `bar`.
 #[inline(always)]
 fn cannot_win(score: f32, coarse: u32, bar: f32) -> bool {
-    // The noise is -ln(-ln(1 - h)) <= -ln(h), and h >= coarse / 2^32. The bits of a float, read as an integer, are its logarithm but for a
-    // chord under the curve: log2 c >= bits / 2^23 - 127. Where coarse is 0 the bits below it decide, and nothing bounds them from here.
+    // The noise is -ln(-ln(1 - h)) <= -ln(h), and h >= coarse / 2^32. The bits of a float, read as
+    // an integer, are its logarithm but for a chord under the curve: log2 c >= bits / 2^23 - 127.
+    // Where coarse is 0, the bits below it decide, and there is no bound.
     let log2 = (coarse as f32).to_bits() as f32 * (1.0 / 8_388_608.0) - 127.0;
     let bound = (32.0 - log2) * std::f32::consts::LN_2;
     (score + bound < bar) & (coarse != 0)
 }
 
-/// Tokens of [`GumbelArgmaxAll`] that are looked at together: mostly none of them can win.
-const TOGETHER: usize = 32;
+/// Tokens compared together: mostly none of them can win.
+const BLOCK: usize = 32;
 
 struct GumbelArgmaxAll<'a> {
     key: NoiseKey,
@@ -160,10 +166,10 @@ impl NullaryFnOnce for GumbelArgmaxAll<'_> {
         let GumbelArgmaxAll { key, row, peak, scale } = self;
         let score = |l: f32| (l - peak.logit) * scale;
         let mut best = (peak.token, key.gumbel(peak.token, key.coarse(peak.token)));
-        let mut bar = best.1 as f32 - SLACK;
-        let (groups, rest) = row.as_chunks::<TOGETHER>();
-        for (logits, start) in groups.iter().zip((0u32..).step_by(TOGETHER)) {
-            let mut coarse = [0u32; TOGETHER];
+        let mut bar = best.1 as f32 - BOUND_SLACK;
+        let (groups, rest) = row.as_chunks::<BLOCK>();
+        for (logits, start) in groups.iter().zip((0u32..).step_by(BLOCK)) {
+            let mut coarse = [0u32; BLOCK];
             for (i, pair) in coarse.as_chunks_mut::<2>().0.iter_mut().enumerate() {
                 let bits = key.bits(u64::from(start / 2) + i as u64);
                 *pair = [bits as u32, (bits >> 32) as u32];
@@ -176,17 +182,17 @@ impl NullaryFnOnce for GumbelArgmaxAll<'_> {
                 continue;
             }
             for ((x, l), coarse) in (start..).zip(logits).zip(coarse) {
-                key.enter(x, score(*l), coarse, &mut best, &mut bar);
+                key.compare(x, score(*l), coarse, &mut best, &mut bar);
             }
         }
         for (x, l) in ((row.len() - rest.len()) as TokenId..).zip(rest) {
-            key.enter(x, score(*l), key.coarse(x), &mut best, &mut bar);
+            key.compare(x, score(*l), key.coarse(x), &mut best, &mut bar);
         }
         best.0
     }
 }
 
-/// The same over some tokens, whose noise has to be looked up one by one.
+/// The same over a part of the vocabulary, where each token's noise is computed alone.
 struct GumbelArgmaxSome<'a> {
     key: NoiseKey,
     row: &'a [f32],
@@ -204,9 +210,9 @@ impl NullaryFnOnce for GumbelArgmaxSome<'_> {
         let score = |l: f32| (l - peak.logit) * scale;
         let first = tokens[peak.token as usize];
         let mut best = (first, key.gumbel(first, key.coarse(first)));
-        let mut bar = best.1 as f32 - SLACK;
-        for (logits, tokens) in row.chunks(TOGETHER).zip(tokens.chunks(TOGETHER)) {
-            let mut coarse = [0u32; TOGETHER];
+        let mut bar = best.1 as f32 - BOUND_SLACK;
+        for (logits, tokens) in row.chunks(BLOCK).zip(tokens.chunks(BLOCK)) {
+            let mut coarse = [0u32; BLOCK];
             for (coarse, x) in coarse.iter_mut().zip(tokens) {
                 *coarse = (key.bits(u64::from(*x >> 1)) >> (32 * (*x & 1))) as u32;
             }
@@ -218,22 +224,23 @@ impl NullaryFnOnce for GumbelArgmaxSome<'_> {
                 continue;
             }
             for ((x, l), coarse) in tokens.iter().zip(logits).zip(coarse) {
-                key.enter(*x, score(*l), coarse, &mut best, &mut bar);
+                key.compare(*x, score(*l), coarse, &mut best, &mut bar);
             }
         }
         best.0
     }
 }
 
-/// What the bound gives away so that its rounding to f32 cannot lose a winner: scores are below 2^16 in size wherever they can win.
-const SLACK: f32 = 0.02;
+/// Slack of the bound, so that its rounding to f32 cannot lose a winner: scores that can win are
+/// below 2^16 in size.
+const BOUND_SLACK: f32 = 0.02;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The race without a bound.
-    fn slow(key: NoiseKey, scores: &[f32]) -> TokenId {
+    /// The draw without a bound.
+    fn unbounded(key: NoiseKey, scores: &[f32]) -> TokenId {
         let mut best = (0, f64::NEG_INFINITY);
         for (x, s) in (0..).zip(scores) {
             let total = f64::from(*s) + key.gumbel(x, key.coarse(x));
@@ -245,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn the_pruned_race_has_the_winner_of_the_full_one() {
+    fn the_bound_never_changes_the_winner() {
         for pos in 0..400 {
             let scores: Vec<f32> = (0..1001u32).map(|x| ((x * 7919 + pos) % 1001) as f32 * -0.02).collect();
             let top = (0..).zip(&scores).find(|(_, s)| **s == 0.0).expect("one score is 0").0;
             let key = NoiseKey::coupled(42, pos as usize);
-            let expected = slow(key, &scores);
+            let expected = unbounded(key, &scores);
             let peak = PeakLogit { token: top, logit: 0.0 };
             assert_eq!(key.gumbel_argmax_row(peak, &scores, None, 1.0), expected);
             let all: Vec<TokenId> = (0..1001).collect();
@@ -260,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_race_in_wide_vectors_has_the_same_winner() {
+    fn wide_vectors_have_the_same_winner() {
         for pos in 0..200 {
             let row: Vec<f32> = (0..5003u32).map(|x| ((x * 7919 + pos) % 5003) as f32 * -0.01).collect();
             let (scale, peak) = (0.4 + pos as f32 * 0.02, PeakLogit::of(&row).expect("numbers"));
@@ -269,9 +276,10 @@ mod tests {
         }
     }
 
-    /// A draft guesses with the noise that the target's tokens have: where its vocabulary has the winner, that wins here too.
+    /// A draft uses the noise of the target's tokens: where its vocabulary has the winner, it wins
+    /// here too.
     #[test]
-    fn a_race_of_some_tokens_gives_each_its_own_noise() {
+    fn a_draft_vocabulary_has_the_noise_of_its_tokens() {
         for pos in 0..300 {
             let row: Vec<f32> = (0..999u32).map(|x| ((x * 7919 + pos) % 999) as f32 * -0.01).collect();
             let tokens: Vec<TokenId> = (0..999).filter(|x| (x * 31 + pos) % 5 < 3).collect();

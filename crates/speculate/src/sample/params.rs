@@ -6,32 +6,36 @@ use crate::error::ParamError;
 
 /// How a token is chosen from a row of logits.
 ///
-/// The transforms run in this order, the same for draft, verification and plain decoding:
-/// the mask of a grammar, logit bias, repetition penalty, frequency and presence penalty, temperature, top-k, top-p (on what top-k left,
-/// renormalised), min-p (against the most probable token). Top-k, top-p and min-p see the tempered distribution.
+/// The transforms run in this order, the same for draft, verification and plain decoding: the mask
+/// of a grammar, logit bias, repetition penalty, frequency and presence penalty, temperature,
+/// top-k, top-p (of the tokens that top-k kept, renormalised), min-p (against the most probable
+/// token). Top-k, top-p and min-p see the distribution after temperature.
 ///
 /// The default is greedy with every transform off.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
-    /// 0 is greedy: the highest logit after bias and penalties, ties to the lowest token id. So is anything below
-    /// [`SamplingParams::GREEDY_BELOW`], where the softmax has one token left anyway.
+    /// 0 is greedy: the highest logit after bias and penalties, ties to the lowest token id. Values
+    /// below [`SamplingParams::GREEDY_BELOW`] are greedy too: the softmax has one token left there.
     pub temperature: f32,
     /// Keeps the k most probable tokens; 0 is off.
     pub top_k: usize,
     /// Keeps the fewest most probable tokens whose mass reaches this; in (0, 1], 1 is off.
     pub top_p: f32,
-    /// Keeps tokens at least this fraction as probable as the most probable one; in [0, 1], 0 is off.
+    /// Keeps tokens at least this fraction as probable as the most probable one; in [0, 1], 0 is
+    /// off.
     pub min_p: f32,
-    /// Divides positive logits and multiplies negative ones of tokens in the prompt or the output; above 0, 1 is off.
+    /// Divides positive logits and multiplies negative ones of tokens in the prompt or the output;
+    /// above 0, 1 is off.
     pub repetition_penalty: f32,
     /// Subtracted from the logit of every token in the output; 0 is off.
     pub presence_penalty: f32,
     /// Subtracted from a token's logit once for each time that it is in the output; 0 is off.
     pub frequency_penalty: f32,
-    /// Added to the logits of these tokens. A token named twice gets both.
+    /// Added to the logits of these tokens. A token that is listed twice gets both.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// With a seed, each token is a pure function of (logits, seed, position), so that output is the same with speculation on
-    /// and off. Without, speculation is rejection sampling: the same distribution, other draws.
+    /// With a seed, each token is a pure function of (logits, seed, position), so that output is
+    /// the same with speculation on and off. Without a seed, speculation is rejection sampling: the
+    /// same distribution, other draws.
     pub seed: Option<u64>,
 }
 
@@ -65,7 +69,8 @@ impl SamplingParams {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Checks every field that does not need the vocabulary; [`crate::Sequence::new`] also checks the tokens of the bias.
+    /// Checks every field that does not need the vocabulary. [`crate::Sequence::new`] also checks
+    /// the tokens of the bias.
     ///
     /// # Errors
     /// The first field that is out of its range.

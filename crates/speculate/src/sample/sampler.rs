@@ -1,23 +1,28 @@
 //! The one sampler: drafts, verification and plain decoding choose tokens here and nowhere else.
 //!
-//! A row of logits goes through the request's transforms (see [`SamplingParams`] for their order), then one of three rules:
+//! A row of logits goes through the request's transforms (see [`SamplingParams`] for their order),
+//! then through one of three rules:
 //!
-//! - **Greedy**: the highest logit, ties to the lowest id. No random number.
-//! - **Coupled** (with a seed): `argmax log p(x) + G(seed, position, x)`, G Gumbel noise. A draft guesses with the same noise; it is
-//!   accepted iff it guessed the same token. So the output is that of plain decoding, token for token.
-//! - **Rejection** (without): a draft x drawn from q is accepted with probability min(1, p(x) / q(x)); a refused one is replaced by
-//!   a draw from max(0, p - q), renormalised, or from p where that is zero. (Leviathan et al. 2023, Chen et al. 2023.)
+//! - **Greedy**: the highest logit, ties to the lowest id. No random number is used.
+//! - **Coupled sampling** (with a seed): `argmax log p(x) + G(seed, position, x)`, G Gumbel noise.
+//!   A draft guesses with the same noise, and is accepted if it guessed the same token. So the
+//!   output is that of plain decoding, token for token.
+//! - **Rejection sampling** (without a seed): a draft x drawn from q is accepted with probability
+//!   min(1, p(x) / q(x)). A rejected one is replaced by a draw from max(0, p - q), renormalised, or
+//!   from p where that is zero. (Leviathan et al. 2023, Chen et al. 2023.)
 //!
-//! Drafts of layer skip run the same transforms as the target, truncation and temperature included, on the draft's logits: q is then as close
-//! to p as the draft's logits allow, costs as little as p where truncation leaves few tokens, and is by construction the
-//! distribution that the draft was drawn from. Drafts that were copied have a point mass as q.
+//! Drafts of the model go through the same transforms as the target, truncation and temperature
+//! included. So q is as close to p as the draft's logits allow, and is the distribution that the
+//! draft was really drawn from. Copied drafts have a point mass as q.
 
-use selfspec_model::TokenId;
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::LogitsError;
+use selfspec_model::{LogitsError, TokenId};
+
 use crate::sample::constraint::TokenMask;
 use crate::sample::distribution::Distribution;
-use crate::sample::history::PenaltyHistory;
+use crate::sample::history::PenaltyView;
 use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
 use crate::sample::params::SamplingParams;
 use crate::sample::softmax::{PeakLogit, sum_exp};
@@ -28,24 +33,24 @@ use crate::sample::truncation::TokenTruncation;
 pub struct Draft {
     /// The token.
     pub token: TokenId,
-    /// The distribution that it was really drawn from. `None` is the point mass on it: it was copied, or the rule is greedy or coupled,
-    /// where only the token counts.
+    /// The distribution that it was really drawn from. `None` is the point mass on the token: the
+    /// draft was copied, or the rule is greedy or coupled, where only the token counts.
     pub q: Option<Distribution>,
-    /// Probability of the row's most probable token; 0 where it was not asked for.
+    /// Confidence: the probability of the row's most probable token; 0 where it was not requested.
     pub confidence: f32,
 }
 
 impl Draft {
-    /// A token that was not drawn.
+    /// A draft that was not drawn: q is the point mass on it.
     pub fn point(token: TokenId) -> Self {
         Draft { token, q: None, confidence: 0.0 }
     }
 }
 
-/// Logits that a token is chosen from.
+/// The logits that a token is chosen from.
 #[derive(Debug, Clone, Copy)]
 pub struct LogitsRow<'a> {
-    /// The logits.
+    /// Shape: (tokens).
     pub logits: &'a [f32],
     /// Their tokens, ascending; `None`: all tokens, by id.
     pub tokens: Option<&'a [TokenId]>,
@@ -65,12 +70,12 @@ impl<'a> LogitsRow<'a> {
     }
 }
 
-/// What a row of the target's logits says.
+/// The token at a position after verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// The token that stands at the row's place: the draft, or what replaces it.
+    /// The draft if it was accepted, else its replacement.
     pub token: TokenId,
-    /// Whether it is the draft, accepted.
+    /// Whether the draft was accepted; false without a draft.
     pub accepted: bool,
 }
 
@@ -81,17 +86,28 @@ enum SamplingRule {
     Rejection { entropy: u64 },
 }
 
-/// Chooses the tokens of one sequence.
+/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its arguments.
 #[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
     rule: SamplingRule,
     scale: f32, // 1 / temperature
     truncation: TokenTruncation,
+    spare: Mutex<Vec<Distribution>>, // memory of drafts that have been verified
+}
+
+/// Buffers of one choice.
+#[derive(Debug, Default)]
+struct SamplerScratch {
     edited: Vec<f32>, // a row after bias and penalties
+    truncation: TokenTruncation,
     p: Distribution,
     residual: Vec<f64>,
-    spare: Vec<Distribution>, // of drafts that have been judged
+}
+
+thread_local! {
+    /// Kept from row to row by each thread that chooses, so that decoding does not allocate.
+    static SCRATCH: RefCell<SamplerScratch> = RefCell::default();
 }
 
 impl Sampler {
@@ -107,46 +123,64 @@ impl Sampler {
             scale: if params.is_greedy() { 1.0 } else { 1.0 / params.temperature },
             truncation: TokenTruncation::new(params),
             params: params.clone(),
-            edited: Vec::new(),
-            p: Distribution::default(),
-            residual: Vec::new(),
-            spare: Vec::new(),
+            spare: Mutex::default(),
         }
     }
 
-    /// Proposes a token from a draft's logits. `None` where its most probable token has less than `min_confidence` (at temperature 1 if
-    /// greedy), or the logits cannot be sampled from: a bad draft is no error. With a `min_confidence` of 0 nobody asks for the confidence.
+    /// Calls `f` with this thread's buffers.
+    fn with_scratch<T>(&self, f: impl FnOnce(&mut SamplerScratch) -> T) -> T {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.truncation.take_limits(&self.truncation);
+            f(scratch)
+        })
+    }
+
+    /// Proposes a token from a draft's logits. `None` where its confidence is below `min_confidence` (the
+    /// probability of its most probable token, at temperature 1 if greedy), or where the logits cannot be
+    /// sampled from: a bad draft is no error. A `min_confidence` of 0 asks for no confidence.
     pub fn draft(
-        &mut self,
+        &self,
         row: LogitsRow<'_>,
-        history: &PenaltyHistory,
+        past: PenaltyView<'_>,
         at: RoundPosition,
         min_confidence: f32,
     ) -> Option<Draft> {
-        let tokens = row.tokens;
-        let token = |i| row.token(i);
-        let row = edit(&self.params, row, history, &mut self.edited);
-        let peak = PeakLogit::of(row).ok()?;
-        let mut confidence = 0.0;
-        if min_confidence > 0.0 {
-            confidence = (1.0 / sum_exp(row, peak.logit, self.scale)) as f32;
-            if confidence < min_confidence {
-                return None;
-            }
-        }
-        let draft = match self.rule {
-            SamplingRule::Greedy => Draft::point(token(peak.token)),
-            SamplingRule::Coupled { seed } => {
-                Draft::point(gumbel_argmax(&mut self.truncation, row, tokens, peak, self.scale, seed, at))
-            }
-            SamplingRule::Rejection { entropy } => {
-                let mut q = self.spare.pop().unwrap_or_default();
-                distribute(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
-                let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
-                Draft { q: Some(q), ..Draft::point(token) }
-            }
-        };
-        Some(Draft { confidence, ..draft })
+        let draft = self.propose(row, past, at, min_confidence > 0.0).ok()?;
+        (draft.confidence >= min_confidence).then_some(draft)
+    }
+
+    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on request.
+    ///
+    /// # Errors
+    /// Logits that cannot be sampled from.
+    pub fn propose(
+        &self,
+        row: LogitsRow<'_>,
+        past: PenaltyView<'_>,
+        at: RoundPosition,
+        with_confidence: bool,
+    ) -> Result<Draft, LogitsError> {
+        self.with_scratch(|scratch| {
+            let SamplerScratch { edited, truncation, .. } = scratch;
+            let tokens = row.tokens;
+            let token = |i| row.token(i);
+            let row = edit_logits(&self.params, row, past, edited);
+            let peak = PeakLogit::of(row)?;
+            let confidence = if with_confidence { (1.0 / sum_exp(row, peak.logit, self.scale)) as f32 } else { 0.0 };
+            let draft = match self.rule {
+                SamplingRule::Greedy => Draft::point(token(peak.token)),
+                SamplingRule::Coupled { seed } => {
+                    Draft::point(coupled_token(truncation, row, tokens, peak, self.scale, seed, at))
+                }
+                SamplingRule::Rejection { entropy } => {
+                    let mut q = self.spare().pop().unwrap_or_default();
+                    fill_distribution(truncation, row, tokens, peak, self.scale, &mut q);
+                    let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
+                    Draft { q: Some(q), ..Draft::point(token) }
+                }
+            };
+            Ok(Draft { confidence, ..draft })
+        })
     }
 
     /// Whether the most probable token is always taken.
@@ -154,46 +188,49 @@ impl Sampler {
         matches!(self.rule, SamplingRule::Greedy)
     }
 
-    /// Verifies the draft for a position by the target's logits, or chooses a token where there is no draft.
+    /// Verifies the draft for a position by the full model's logits, or chooses a token where there
+    /// is no draft. The row has all tokens.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.
     pub fn verify(
-        &mut self,
+        &self,
         row: LogitsRow<'_>,
-        history: &PenaltyHistory,
+        past: PenaltyView<'_>,
         at: RoundPosition,
         draft: Option<&Draft>,
     ) -> Result<VerifiedToken, LogitsError> {
-        let row = edit(&self.params, row, history, &mut self.edited);
-        let peak = PeakLogit::of(row)?;
-        let guess = draft.map(|d| d.token);
-        let entropy = match self.rule {
-            SamplingRule::Greedy => {
-                return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
+        self.with_scratch(|scratch| {
+            let SamplerScratch { edited, truncation, p, residual } = scratch;
+            let row = edit_logits(&self.params, row, past, edited);
+            let peak = PeakLogit::of(row)?;
+            let guess = draft.map(|d| d.token);
+            let entropy = match self.rule {
+                SamplingRule::Greedy => {
+                    return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
+                }
+                SamplingRule::Coupled { seed } => {
+                    let token = coupled_token(truncation, row, None, peak, self.scale, seed, at);
+                    return Ok(VerifiedToken { token, accepted: guess == Some(token) });
+                }
+                SamplingRule::Rejection { entropy } => entropy,
+            };
+            let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
+            fill_distribution(truncation, row, None, peak, self.scale, p);
+            let Some(draft) = draft else {
+                return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
+            };
+            let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
+            if uniform(NoisePurpose::Accept) * q < p.probability(draft.token) {
+                return Ok(VerifiedToken { token: draft.token, accepted: true });
             }
-            SamplingRule::Coupled { seed } => {
-                let token = gumbel_argmax(&mut self.truncation, row, None, peak, self.scale, seed, at);
-                return Ok(VerifiedToken { token, accepted: guess == Some(token) });
-            }
-            SamplingRule::Rejection { entropy } => entropy,
-        };
-        let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
-        let p = &mut self.p;
-        distribute(&mut self.truncation, row, None, peak, self.scale, p);
-        let Some(draft) = draft else {
-            return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
-        };
-        let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
-        if uniform(NoisePurpose::Accept) * q < p.probability(draft.token) {
-            return Ok(VerifiedToken { token: draft.token, accepted: true });
-        }
-        let u = uniform(NoisePurpose::Residual);
-        let residual = p.draw_residual(draft.q.as_ref(), draft.token, u, &mut self.residual);
-        Ok(VerifiedToken { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
+            let u = uniform(NoisePurpose::Residual);
+            let drawn = p.draw_residual(draft.q.as_ref(), draft.token, u, residual);
+            Ok(VerifiedToken { token: drawn.unwrap_or_else(|| p.draw(u)), accepted: false })
+        })
     }
 
-    /// Starts over with another seed or entropy, whichever the rule uses.
+    /// Replaces the seed or the entropy, whichever the rule uses.
     pub fn reseed(&mut self, base: u64) {
         match &mut self.rule {
             SamplingRule::Greedy => {}
@@ -202,21 +239,25 @@ impl Sampler {
         }
     }
 
-    /// Takes back the memory of drafts that have been judged or dropped.
-    pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
-        self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
+    /// Takes back the memory of drafts that have been verified or dropped.
+    pub(crate) fn recycle(&self, drafts: &mut Vec<Draft>) {
+        self.spare().extend(drafts.drain(..).filter_map(|d| d.q));
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Distribution>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The row after mask, bias and penalties: the logits themselves where there are none.
-fn edit<'a>(
+/// The row after mask, bias and penalties; the logits themselves where there are none.
+fn edit_logits<'a>(
     params: &SamplingParams,
     row: LogitsRow<'a>,
-    history: &PenaltyHistory,
+    past: PenaltyView<'_>,
     scratch: &'a mut Vec<f32>,
 ) -> &'a [f32] {
     let LogitsRow { logits, tokens, mask } = row;
-    if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
+    if mask.is_none() && params.logit_bias.is_empty() && !past.penalizes() {
         return logits;
     }
     scratch.clear();
@@ -233,12 +274,12 @@ fn edit<'a>(
             *logit += bias;
         }
     }
-    history.penalize(params, place, scratch);
+    past.penalize(params, place, scratch);
     scratch
 }
 
-/// The coupled choice, a token. `peak` is named by its place in the row.
-fn gumbel_argmax(
+/// The token of coupled sampling. `peak.token` is an index of the row.
+fn coupled_token(
     truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,
@@ -257,7 +298,7 @@ fn gumbel_argmax(
 }
 
 /// The distribution after all transforms.
-fn distribute(
+fn fill_distribution(
     truncation: &mut TokenTruncation,
     row: &[f32],
     tokens: Option<&[TokenId]>,

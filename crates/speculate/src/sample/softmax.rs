@@ -1,20 +1,18 @@
 //! The peak of a row of logits, and sums of exponentials over it.
 //!
-//! The exponential is written here, for two reasons: the loop over a vocabulary vectorises, and every platform gives the same bits.
-//! The loops are compiled once more for processors with AVX2 or AVX-512 (`wide.rs`), from the same plain operations: wider, not
-//! otherwise rounded.
+//! The exponential is written here for two reasons: the loop over a vocabulary vectorises, and
+//! every platform gives the same bits. The loops are compiled once more for processors with AVX2 or
+//! AVX-512 (`wide.rs`), from the same plain operations: wider, but not rounded in another way.
 
-use pulp::NullaryFnOnce;
-use selfspec_model::TokenId;
-
-use crate::error::LogitsError;
 use crate::sample::wide::wide;
+use pulp::NullaryFnOnce;
+use selfspec_model::{LogitsError, TokenId};
 
-/// Tokens that are summed together; draws search block by block.
+/// Tokens summed together. Draws search block by block.
 pub(crate) const BLOCK: usize = 64;
 const LANES: usize = 16;
 
-/// The highest logit of a row, and its token: the lowest id that has it.
+/// The highest logit of a row, and the lowest index that has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PeakLogit {
     pub(crate) token: TokenId,
@@ -43,7 +41,8 @@ impl PeakLogit {
     }
 }
 
-/// In lanes over whole chunks of a row: the highest logits, and the largest bits without the sign, where NaNs lie above infinity.
+/// In lanes over whole chunks of a row: the highest logits, and the largest bits without the sign,
+/// where NaNs lie above infinity.
 struct RowExtremes<'a>(&'a [f32]);
 
 impl NullaryFnOnce for RowExtremes<'_> {
@@ -137,8 +136,9 @@ impl NullaryFnOnce for SumExponentials<'_> {
     }
 }
 
-/// Writes `exp((l - peak) * scale)` for a row to `weights`, the sums of its blocks to `blocks`, and returns the whole sum.
-pub(crate) fn weigh(row: &[f32], peak: f32, scale: f32, weights: &mut Vec<f32>, blocks: &mut Vec<f64>) -> f64 {
+/// Writes `exp((l - peak) * scale)` for a row to `weights`, the sums of its blocks to `blocks`, and
+/// returns the whole sum.
+pub(crate) fn exponentials(row: &[f32], peak: f32, scale: f32, weights: &mut Vec<f32>, blocks: &mut Vec<f64>) -> f64 {
     weights.resize(row.len(), 0.0);
     wide(ExponentiateRow { row, peak, scale, weights });
     sum_blocks(weights, blocks)
@@ -192,7 +192,7 @@ mod tests {
                 let plain = SumExponentials { row: &row, peak: peak.logit, scale }.call();
                 assert_eq!(sum_exp(&row, peak.logit, scale).to_bits(), plain.to_bits());
                 let (mut weights, mut expected) = (vec![9.0; 3], vec![0.0; len]);
-                weigh(&row, peak.logit, scale, &mut weights, &mut Vec::new());
+                exponentials(&row, peak.logit, scale, &mut weights, &mut Vec::new());
                 ExponentiateRow { row: &row, peak: peak.logit, scale, weights: &mut expected }.call();
                 assert_eq!(weights, expected);
             }

@@ -1,7 +1,8 @@
-//! Top-k, top-p and min-p: which tokens of a row remain, found without sorting the vocabulary.
+//! Top-k, top-p and min-p: the tokens of a row that remain, found without sorting the vocabulary.
 //!
-//! Order the tokens by logit, highest first, ties to the lowest id. Each of the three keeps a prefix of that order: top-k by count, top-p
-//! by mass (within what top-k left), min-p by distance from the first. So together they keep the shortest of the prefixes.
+//! Order the tokens by logit, highest first, ties to the lowest id. Each of the three keeps a
+//! prefix of that order: top-k by count, top-p by mass (of the tokens that top-k kept), min-p by
+//! distance from the first. Together they keep the shortest of the prefixes.
 
 use std::cmp::Ordering;
 
@@ -17,7 +18,7 @@ pub(crate) struct TokenCandidate {
     pub(crate) logit: f32,
     /// `(logit - peak) / temperature`, 0 for the most probable token.
     pub(crate) score: f32,
-    /// `exp(score)`, where somebody needed it; see [`TokenTruncation::weigh`].
+    /// `exp(score)`, where it was needed; see [`TokenTruncation::weigh_candidates`].
     pub(crate) weight: f32,
 }
 
@@ -26,8 +27,8 @@ fn by_rank(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// The three limits, and the tokens that they left of the latest row.
-#[derive(Debug)]
+/// The three limits, and the tokens of the latest row that they kept.
+#[derive(Debug, Default)]
 pub(crate) struct TokenTruncation {
     top_k: usize, // usize::MAX: off
     top_p: f64,   // 1: off
@@ -35,7 +36,7 @@ pub(crate) struct TokenTruncation {
     kept: Vec<TokenCandidate>,
 }
 
-/// Tokens looked at together: a block whose highest logit is too low is skipped.
+/// Tokens compared together: a block whose highest logit is too low is skipped.
 const BLOCK: usize = 16;
 
 impl TokenTruncation {
@@ -48,13 +49,19 @@ impl TokenTruncation {
         }
     }
 
+    /// Takes the limits of another truncation, and keeps its own memory.
+    pub(crate) fn take_limits(&mut self, other: &TokenTruncation) {
+        (self.top_k, self.top_p, self.floor) = (other.top_k, other.top_p, other.floor);
+    }
+
     /// Whether it leaves every row of `vocab` tokens as it is.
     pub(crate) fn is_off(&self, vocab: usize) -> bool {
         self.top_k >= vocab && self.top_p >= 1.0 && self.floor == f32::NEG_INFINITY
     }
 
-    /// What remains of `row` at a temperature of `1 / scale`, in ascending order of ids; never nothing. Weights are filled in. Logit i is
-    /// that of the i-th of `tokens`, which ascend; `None`: of token i.
+    /// The tokens of `row` that remain at a temperature of `1 / scale`, in ascending order of ids;
+    /// at least one. Weights are filled in. Logit i is that of the i-th of `tokens`, which ascend,
+    /// or of token i where that is `None`. Shape of `row`: (tokens).
     pub(crate) fn select(
         &mut self,
         row: &[f32],
@@ -68,7 +75,7 @@ impl TokenTruncation {
             for c in &mut self.kept {
                 c.score = (c.logit - peak.logit) * scale;
             }
-            self.weigh();
+            self.weigh_candidates();
             if self.top_p < 1.0 {
                 let mass: f64 = self.kept.iter().map(|c| f64::from(c.weight)).sum();
                 cut_by_mass(&mut self.kept, self.top_p * mass);
@@ -77,7 +84,7 @@ impl TokenTruncation {
             self.gather_mass(row, peak, scale);
         } else {
             gather(row, peak, scale, self.floor, &mut self.kept);
-            self.weigh();
+            self.weigh_candidates();
         }
         if self.floor > f32::NEG_INFINITY {
             let floor = self.floor;
@@ -92,13 +99,14 @@ impl TokenTruncation {
         &self.kept
     }
 
-    fn weigh(&mut self) {
+    fn weigh_candidates(&mut self) {
         for c in &mut self.kept {
             c.weight = exp(c.score);
         }
     }
 
-    /// Keeps the shortest prefix with a share of `top_p` of the whole row's mass, or more where min-p cuts it shorter anyway.
+    /// Keeps the shortest prefix with a share of `top_p` of the whole row's mass, or a longer one
+    /// that min-p cuts shorter anyway.
     fn gather_mass(&mut self, row: &[f32], peak: PeakLogit, scale: f32) {
         let total = sum_exp(row, peak.logit, scale);
         let need = self.top_p * total;
@@ -108,7 +116,7 @@ impl TokenTruncation {
             let floor = f32::max(floor, self.floor);
             self.kept.clear();
             gather(row, peak, scale, floor, &mut self.kept);
-            self.weigh();
+            self.weigh_candidates();
             let mass: f64 = self.kept.iter().map(|c| f64::from(c.weight)).sum();
             if mass >= need {
                 cut_by_mass(&mut self.kept, need);
@@ -137,10 +145,12 @@ fn gather(row: &[f32], peak: PeakLogit, scale: f32, floor: f32, kept: &mut Vec<T
     }
 }
 
-/// Appends the `k` tokens that rank first, in no order; fewer where fewer are possible. Scores are left at 0.
+/// Appends the `k` tokens that rank first, in no order; fewer where fewer are possible. Scores stay
+/// 0.
 pub(crate) fn top_k(row: &[f32], k: usize, kept: &mut Vec<TokenCandidate>) {
     let room = k.saturating_add(k.max(256));
-    let mut bar = f32::NEG_INFINITY; // what the k best so far have at least; an equal one with a later id does not enter
+    // The lowest logit of the k best so far. An equal one with a higher id does not enter.
+    let mut bar = f32::NEG_INFINITY;
     for (block, base) in row.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
         if highest(block) <= bar {
             continue;
@@ -184,7 +194,8 @@ fn highest(block: &[f32]) -> f32 {
     }
 }
 
-/// Keeps the shortest prefix, in the order of rank, whose weights reach `need`: selection weighted by mass, linear on average.
+/// Keeps the shortest prefix, in the order of rank, whose weights reach `need`: selection weighted
+/// by mass, linear on average.
 fn cut_by_mass(kept: &mut Vec<TokenCandidate>, need: f64) {
     // The prefix ends within start..end; `before` is the mass of what ranks before start.
     let (mut start, mut end, mut before) = (0, kept.len(), 0.0f64);

@@ -1,21 +1,22 @@
 //! A sequence: its tokens, how many of them the cache holds, and its sampler and policy.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
-use selfspec_model::{Backend, LayerPlan, SeqId, TokenId};
+use selfspec_model::{Backend, LayerPlan, SeqId, TokenId, TokenLogprob};
 
 use crate::draft::grammar::GrammarDrafter;
 use crate::draft::registry::drafters;
 use crate::error::SequenceError;
-use crate::params::SequenceParams;
 use crate::policy::cost::model::CostModel;
 use crate::policy::speculation_policy::SpeculationPolicy;
 use crate::round::draft_verify_accept::Round;
 use crate::round::token_source::TokenSource;
 use crate::sample::constraint::TokenConstraint;
-use crate::sample::logprob::TokenLogprob;
+use crate::sample::sampler::Draft;
 use crate::sample::sequence_sampler::SequenceSampler;
 use crate::sequence::limits::{FinishReason, SequenceLimits};
+use crate::sequence::params::SequenceParams;
 use crate::stats::{RoundTrace, SpecStats};
 use crate::target::Target;
 
@@ -34,8 +35,8 @@ pub struct CommittedToken {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowsInStep {
     None,
-    /// Prompt rows, or rows recomputed after preemption, up to this position. The last committed token's
-    /// row has logits.
+    /// Prompt rows, or rows recomputed after preemption, up to this position. The last committed
+    /// token's row has logits.
     Prefill(usize),
     Draft,
     Verify,
@@ -46,14 +47,14 @@ pub(crate) enum RowsInStep {
 pub struct Sequence {
     pub(crate) seq: SeqId,
     pub(crate) full: LayerPlan,
-    pub(crate) exit_kv: bool,        // rows of the full plan keep up the exit head's K and V
+    pub(crate) auxiliary: bool,      // the exit head may draft: the backend keeps it up
     pub(crate) tokens: Vec<TokenId>, // prompt and output
     pub(crate) kv_len: usize,        // positions in the cache; tokens.len() - 1 between rounds
     pub(crate) limits: SequenceLimits,
-    pub(crate) logprobs: Option<usize>, // alternatives for each token
     pub(crate) sampler: SequenceSampler,
     pub(crate) policy: SpeculationPolicy,
     pub(crate) round: Option<Round>,
+    pub(crate) proposed: Mutex<Vec<Draft>>, // chosen where their logits are, until they are absorbed
     pub(crate) in_step: RowsInStep,
     pub(crate) finish: Option<FinishReason>,
     pub(crate) failed: bool,
@@ -73,17 +74,17 @@ impl Sequence {
         let SequenceParams { prompt, sampling, speculation, prediction, max_tokens, eos, logprobs, entropy } = params;
         let drafters = drafters(&speculation, target, prediction, prompt.len());
         let path = drafters.iter().find_map(|d| d.path()).cloned();
-        let sampler = SequenceSampler::new(&sampling, &prompt, entropy);
+        let sampler = SequenceSampler::new(&sampling, &prompt, entropy).with_logprobs(logprobs);
         Ok(Sequence {
             seq,
             full: LayerPlan::full(target.n_layers),
-            exit_kv: path.as_ref().is_some_and(|p| p.uses_exit_head()),
+            auxiliary: path.as_ref().is_some_and(|p| p.uses_exit_head()),
             kv_len: 0,
             limits: SequenceLimits { max_tokens, context: target.context, eos, prompt_len: prompt.len() },
-            logprobs,
             policy: SpeculationPolicy::new(drafters, &speculation, sampler.is_greedy()),
             sampler,
             round: None,
+            proposed: Mutex::default(),
             in_step: RowsInStep::None,
             finish: (max_tokens == 0).then_some(FinishReason::Length),
             failed: false,
@@ -95,49 +96,49 @@ impl Sequence {
         })
     }
 
-    /// Constrains the whole output. Tokens that the constraint forces are drafted, unless speculation is
-    /// off. Before the first step.
+    /// Constrains the whole output. Tokens that the constraint forces are drafted, unless
+    /// speculation is off. Before the first step.
     pub fn with_constraint(mut self, constraint: Box<dyn TokenConstraint>) -> Self {
         self.sampler.constrain(constraint);
         self.policy.add_first_drafter(Box::new(GrammarDrafter::default()));
         self
     }
 
-    /// Whether the sequence needs the exit head's K and V beside the model's own.
-    pub fn wants_exit_kv(&self) -> bool {
-        self.exit_kv
+    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may draft.
+    pub fn wants_auxiliary(&self) -> bool {
+        self.auxiliary
     }
 
-    /// Gives the exit head up before the first step where it is not expected to pay beside `beside` other
-    /// sequences.
+    /// Gives the exit head up before the first step where it is not expected to pay beside `beside`
+    /// other sequences.
     pub fn disable_hopeless_exit_head(&mut self, beside: usize, costs: &CostModel) {
-        if self.exit_kv && self.policy.exit_head_is_hopeless(self.tokens.len(), beside, costs) {
+        if self.auxiliary && self.policy.exit_head_is_hopeless(self.tokens.len(), beside, costs) {
             self.disable_exit_head();
         }
     }
 
-    /// From now on no row keeps up the exit head's K and V, so that the head cannot be used again.
+    /// Drafts without the exit head to the sequence's end. The backend must be told.
     pub(crate) fn disable_exit_head(&mut self) {
-        self.exit_kv = false;
+        self.auxiliary = false;
         self.policy.disable_exit_head();
     }
 
-    /// Starts from a cache that holds the first `kv_len` positions: a shared prefix. At most all but the
-    /// last token count. Before the first step.
+    /// Starts from a cache that holds the first `kv_len` positions: a shared prefix. At most all
+    /// but the last token count. Before the first step.
     pub fn reuse_prefix(&mut self, kv_len: usize) {
         self.kv_len = kv_len.min(self.tokens.len() - 1);
     }
 
-    /// Goes on after preemption as `seq`, of which the cache holds the first `kv_len` positions. The
-    /// committed tokens stay, and their K and V are computed again.
+    /// Goes on after preemption as `seq`, of which the cache holds the first `kv_len` positions.
+    /// The committed tokens stay, and their K and V are computed again.
     pub fn restart_as(&mut self, seq: SeqId, kv_len: usize) {
         self.abandon_round();
         self.seq = seq;
         self.reuse_prefix(kv_len);
     }
 
-    /// Drops the drafts of the round under way and their K and V, which frees pages. The committed tokens
-    /// stay.
+    /// Drops the drafts of the round under way and their K and V, which frees pages. The committed
+    /// tokens stay.
     ///
     /// # Errors
     /// The backend refuses the length. The sequence is over then.

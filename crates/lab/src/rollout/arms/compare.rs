@@ -1,7 +1,7 @@
 //! Both arms with the intervals of their figures.
 //!
-//! The bootstrap draws requests and not tokens, because the tokens of one request are alike. The draws are the same each
-//! time.
+//! The bootstrap draws requests and not tokens, because the tokens of one request are alike. The
+//! draws are the same each time.
 
 use super::figures::{ArmRequests, FIGURE_NAMES};
 use crate::rollout::record::{ArmSource, RecordedArm, RecordedRequest};
@@ -54,7 +54,8 @@ pub enum ArmError {
     },
 }
 
-/// Compares requests with and without speculation: those whose arm was chosen by a share, or with `all` all of them.
+/// Compares requests with and without speculation: those whose arm was chosen by a share, or with
+/// `all` all of them.
 ///
 /// # Errors
 /// No request can be compared, or an arm has none.

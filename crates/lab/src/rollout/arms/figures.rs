@@ -5,7 +5,8 @@ use crate::rollout::record::RecordedRequest;
 /// The percentiles of latencies.
 const PERCENTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// Names of the figures of an arm: latencies in seconds at their percentiles, tokens a second, acceptance.
+/// Names of the figures of an arm: latencies in seconds at their percentiles, tokens a second,
+/// acceptance.
 pub const FIGURE_NAMES: [&str; 11] = [
     "ttft_p50_s",
     "ttft_p90_s",
@@ -23,7 +24,8 @@ pub const FIGURE_NAMES: [&str; 11] = [
 /// The index of the tokens a second in [`FIGURE_NAMES`].
 pub(super) const SPEED: usize = 9;
 
-/// RequestTimes of requests, those of all requests sorted together: (seconds, request, how often it counts).
+/// RequestTimes of requests, those of all requests sorted together: (seconds, request, how often it
+/// counts).
 type RequestTimes = Vec<(f64, usize, f64)>;
 
 /// The requests of one arm.
@@ -100,8 +102,8 @@ impl ArmRequests {
         self.first.len() + self.between.len() + self.whole.len() + self.sums.len()
     }
 
-    /// The figures if each request counts as often as `counts` says; none if nothing was measured. Shape of `counts`:
-    /// (request).
+    /// The figures if each request counts as often as `counts` says; none if nothing was measured.
+    /// Shape of `counts`: (request).
     pub(super) fn figures(&self, counts: &[f64]) -> [Option<f64>; FIGURE_NAMES.len()] {
         let mut figures = [None; FIGURE_NAMES.len()];
         for (i, times) in [&self.first, &self.between, &self.whole].into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! A replay: the requests of a record are sent to a server again, at the times at which they came, and the answers compared.
+//! A replay: the requests of a record are sent to a server again, at the times at which they came,
+//! and the answers compared.
 
 mod answer;
 mod client;

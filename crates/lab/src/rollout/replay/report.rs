@@ -1,4 +1,4 @@
-//! The results of a replay, and as JSON.
+//! The results of a replay.
 
 use serde_json::{Value, json};
 

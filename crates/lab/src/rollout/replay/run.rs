@@ -37,7 +37,8 @@ pub enum ReplaySpeed {
 /// Replays the requests whose bodies were recorded.
 ///
 /// # Errors
-/// No request can be replayed, or the target is not the address of a server. A request that fails is a result.
+/// No request can be replayed, or the target is not the address of a server. A request that fails
+/// is a result.
 pub fn replay(
     requests: &[RecordedRequest],
     target: &ReplayTarget,

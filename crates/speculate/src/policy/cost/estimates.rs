@@ -1,12 +1,12 @@
 //! The cost of a pass, a draft step and a verification at one context length, measured or inferred.
 //!
-//! What was not measured there is taken from the nearest level of context lengths where it was, scaled
-//! by the plain steps of both. What was measured nowhere comes from priors.
+//! What was not measured there is taken from the nearest level of context lengths where it was,
+//! scaled by the plain steps of both. What was measured nowhere comes from priors.
 
 use selfspec_model::Readout;
 
+use crate::draft::params::MAX_DRAFT;
 use crate::draft::path::DraftPath;
-use crate::params::MAX_DRAFT;
 use crate::policy::cost::path_record::{CONTEXT_LEVELS, LOADS, load_of};
 use crate::policy::cost::recorded_steps::{MAX_TIMED_ROWS, RecordedSteps};
 use crate::policy::cost::step_times::MeasuredTime;
@@ -15,12 +15,11 @@ use crate::policy::cost::step_times::MeasuredTime;
 pub(crate) const ROW_SHARE: f64 = 0.06;
 /// Prior: the layers' share of a plain step. The rest is the head, which a draft cannot skip.
 const LAYERS_SHARE: f64 = 0.8;
-/// Prior: the share of a plain step that the head of a draft vocabulary takes, or an exit head with its
-/// layer.
+/// Prior: the share of a plain step that the head of a draft vocabulary takes, or an exit head with
+/// its layer.
 const SMALL_HEAD_SHARE: f64 = 0.1;
 
-/// Costs at one level of contexts. What was not measured there is taken from the nearest level where it was, scaled by the plain steps of
-/// both.
+/// The costs at one level of context lengths.
 #[derive(Clone, Copy)]
 pub(crate) struct CostEstimates<'a> {
     steps: &'a RecordedSteps,
@@ -38,7 +37,7 @@ impl<'a> CostEstimates<'a> {
         here
     }
 
-    /// The cost of one draft step of `path` over a plain step, measured or inferred.
+    /// c: the cost of one draft step of `path` over a plain step, measured or inferred.
     pub(crate) fn c(&self, path: &DraftPath) -> f64 {
         let plan = &path.plan;
         let layers = LAYERS_SHARE * plan.cost_layers() as f64 / plan.n_layers() as f64;
@@ -55,14 +54,15 @@ impl<'a> CostEstimates<'a> {
         }
     }
 
-    /// The cost of a pass that gives each sequence of a step m rows over one that gives it one row, measured or inferred; at least 1.
+    /// b(m): the cost of a pass that gives each sequence m rows over one that gives each one row,
+    /// measured or inferred; at least 1.
     pub(crate) fn b(&self, m: usize) -> f64 {
         let batch = self.steps.batch();
         (self.estimate(batch * m) / self.estimate(batch)).max(1.0)
     }
 
-    /// The cost, over a plain step, of a verification in which `kept` rows of a sequence enter from states kept by `path` and `from_token`
-    /// from their tokens.
+    /// The cost of a verification over a plain step. `kept` rows of the sequence enter from states
+    /// that `path` kept, and `from_token` rows from their tokens.
     pub(crate) fn verify(&self, path: Option<&DraftPath>, kept: usize, from_token: usize) -> f64 {
         let rows = self.b(kept + from_token);
         let Some(path) = path.filter(|p| kept > 0 && p.plan.exact_prefix() > 0) else { return rows };
@@ -71,7 +71,8 @@ impl<'a> CostEstimates<'a> {
             rows // the row from the token reads all layers
         } else {
             let share = match path.readout {
-                // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a plain step.
+                // c = 1 - share * (1 - layers run / layers), which gives the layers' share of a
+                // plain step.
                 Readout::Head => ((1.0 - self.c(path)) / (1.0 - plan.cost_layers() as f64 / n)).clamp(0.0, 1.0),
                 _ => LAYERS_SHARE,
             };
@@ -83,7 +84,7 @@ impl<'a> CostEstimates<'a> {
         let Some(own) = self.steps.path(path) else { return inferred };
         let kind = |level: usize, kept: usize| own.times[level].verify.get(kept)?.get(from_token);
         let measured = |kept: usize| {
-            // Most kinds were never run at any length of context.
+            // Most kinds never ran at any context length.
             (0..CONTEXT_LEVELS).any(|level| kind(level, kept).is_some_and(|times| times.recorded > 0)).then_some(())?;
             self.at_nearest_level(|level| kind(level, kept)?.measured(self.steps.recorded, 1))
         };
@@ -91,17 +92,20 @@ impl<'a> CostEstimates<'a> {
         if let Some(measured) = measured(kept) {
             return measured.bounded_by(inferred * plain) / plain;
         }
-        // One that was never run costs what those of about as many rows did, and its rows more or fewer.
+        // One that never ran costs as much as the nearest trusted one, scaled by the number of
+        // rows.
         let nearest = (1..=MAX_DRAFT).flat_map(|d| [kept.checked_sub(d).filter(|k| *k > 0), Some(kept + d)]);
-        let sure = |kept: usize| Some((kept, measured(kept).filter(|m| m.is_trusted())?.seconds / plain));
-        let found = nearest.flatten().find_map(sure);
+        let trusted = |kept: usize| Some((kept, measured(kept).filter(|m| m.is_trusted())?.seconds / plain));
+        let found = nearest.flatten().find_map(trusted);
         found.map_or(inferred, |(near, cost)| cost * rows / self.b(near + from_token))
     }
 
+    /// The time of a pass of `m` rows; `None` if it was not measured.
     pub(crate) fn pass(&self, m: usize) -> Option<MeasuredTime> {
         self.passes.get(m.checked_sub(1)?).copied().flatten()
     }
 
+    /// The time of one draft step of `path`, from the nearest load; `None` if it was not measured.
     pub(crate) fn draft(&self, path: &DraftPath) -> Option<MeasuredTime> {
         let own = self.steps.path(path)?;
         let load = load_of(self.steps.batch());
@@ -114,7 +118,7 @@ impl<'a> CostEstimates<'a> {
         })
     }
 
-    /// What `get` finds at this level, or at the nearest one.
+    /// The time that `get` finds at this level, or at the nearest one, scaled.
     fn at_nearest_level(&self, get: impl Fn(usize) -> Option<MeasuredTime>) -> Option<MeasuredTime> {
         if let Some(measured) = get(self.level) {
             return Some(measured);
@@ -128,14 +132,14 @@ impl<'a> CostEstimates<'a> {
         })
     }
 
-    /// The cost of a pass of `m` rows: seconds if any pass was measured, else in units of a plain step.
+    /// The cost of a pass of `m` rows: in seconds if any pass was measured, else in plain steps.
     fn estimate(&self, m: usize) -> f64 {
         let prior = |m: usize| 1.0 + ROW_SHARE * (m as f64 - 1.0);
-        let sure = |m: usize| self.pass(m).filter(|p| p.is_trusted()).map(|p| (m, p.seconds));
-        // Up to what a time may go that few samples tell, by the nearest pass of fewer rows that is sure.
+        let trusted = |m: usize| self.pass(m).filter(|p| p.is_trusted()).map(|p| (m, p.seconds));
+        // A time with few samples is bounded by the nearest trusted pass of fewer rows.
         let known = |m: usize| {
             let measured = self.pass(m)?;
-            let below = (1..m).rev().find_map(sure);
+            let below = (1..m).rev().find_map(trusted);
             Some((m, below.map_or(measured.seconds, |(a, seconds)| measured.bounded_by(seconds * prior(m) / prior(a)))))
         };
         if let Some((_, seconds)) = known(m) {

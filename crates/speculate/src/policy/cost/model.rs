@@ -1,8 +1,8 @@
-//! The cost model: prices of passes and draft steps by measured times, and the acceptance of earlier
-//! sequences.
+//! The cost model: prices of passes and draft steps by measured times, and the acceptance of
+//! earlier sequences.
 //!
-//! Nothing here reads a clock: the caller supplies the time of each step. What was never measured is
-//! inferred from what was, by priors that are modest about speculation.
+//! Nothing here reads a clock: the caller supplies the time of each step. What was never measured
+//! is inferred from what was, by priors that are modest about speculation.
 
 use selfspec_model::Row;
 
@@ -30,17 +30,17 @@ impl CostModel {
         CostModel { steps: RecordedSteps::new() }
     }
 
-    /// Records one step of `rows` that took `seconds`. Steps with prompt rows are left out, and so are
-    /// the times of the steps just after them.
+    /// Records one step of `rows` that took `seconds`. Steps with prompt rows are left out, and so
+    /// are the times of the steps just after them.
     ///
-    /// A step with draft rows counts as a draft step of their path even if other sequences verify in it:
-    /// that is the time that drafting takes there.
+    /// A step with draft rows counts as a draft step of their path even if other sequences verify
+    /// in it: that is the time that drafting takes there.
     pub fn record(&mut self, rows: &[Row], seconds: f64) {
         self.steps.record(rows, seconds);
     }
 
-    /// Learns the acceptance of a finished sequence's drafts, as the prior of later sequences. Optional:
-    /// without it each sequence finds out for itself.
+    /// Learns the acceptance of a finished sequence's drafts, as the prior of later sequences.
+    /// Optional: without it each sequence finds out for itself.
     pub fn record_sequence(&mut self, drafts: Option<&PathDrafts>) {
         if let Some(drafts) = drafts.filter(|drafts| drafts.judged > 0.0) {
             self.steps.path_mut(&drafts.path).record_sequence(drafts);
@@ -82,13 +82,14 @@ impl CostModel {
         CostEstimates::new(&self.steps, self.steps.level)
     }
 
-    /// Seconds of a plain decoding step of one row, at the latest context length; `None` until measured.
+    /// Seconds of a plain decoding step of one row, at the latest context length; `None` until
+    /// measured.
     pub fn plain(&self) -> Option<f64> {
         self.pass(1)
     }
 
-    /// Seconds of a pass of the full model over `m` rows that enter from their tokens, at the latest
-    /// context length; `None` until measured.
+    /// Seconds of a pass of the full model over `m` rows that enter from their tokens, at the
+    /// latest context length; `None` until measured.
     pub fn pass(&self, m: usize) -> Option<f64> {
         self.latest().pass(m).map(|time| time.seconds)
     }
@@ -98,8 +99,8 @@ impl CostModel {
         self.latest().draft(path).map(|time| time.seconds)
     }
 
-    /// c: the cost of one draft step of `path` over a plain step, measured or inferred, at the latest
-    /// context length.
+    /// c: the cost of one draft step of `path` over a plain step, measured or inferred, at the
+    /// latest context length.
     pub fn c(&self, path: &DraftPath) -> f64 {
         self.latest().c(path)
     }

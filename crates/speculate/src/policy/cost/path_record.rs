@@ -1,13 +1,13 @@
-//! The record of one draft path: the times of its steps, and the acceptance of its drafts in earlier
-//! sequences.
+//! The record of one draft path: the times of its steps, and the acceptance of its drafts in
+//! earlier sequences.
 
+use crate::draft::params::MAX_DRAFT;
 use crate::draft::path::DraftPath;
-use crate::params::MAX_DRAFT;
 use crate::policy::confidence::ConfidenceRecord;
 use crate::policy::cost::step_times::StepTimes;
 
-/// Context lengths are recorded by level: up to 512 positions, up to 1024, and so on; the last level has
-/// no end.
+/// Context lengths are recorded by level: up to 512 positions, up to 1024, and so on; the last
+/// level has no end.
 pub(crate) const CONTEXT_LEVELS: usize = 6;
 /// Positions of the first level.
 pub(crate) const FIRST_LEVEL: usize = 512;

@@ -11,9 +11,9 @@ pub(crate) const MAX_TIMED_ROWS: usize = 64;
 /// Draft paths that are remembered. Beyond that the one used least recently is forgotten.
 pub(crate) const MAX_PATHS: usize = 16;
 /// Steps after a prompt whose times do not last: the weights are on their way back into the
-/// processor's caches. Of a model that fits them the first plain step takes 1.7 times as long as the
-/// tenth, and costs that lean on the first ones would make rows look free. Such times count only until
-/// there are others.
+/// processor's caches. Of a model that fits them the first plain step takes 1.7 times as long as
+/// the tenth, and costs that lean on the first ones would make rows look free. Such times count
+/// only until there are others.
 pub(crate) const COLD_STEPS: u32 = 10;
 /// Weight of the latest step in the running mean of sequences in a step.
 const BATCH_WEIGHT: f64 = 0.25;
@@ -100,8 +100,8 @@ impl RecordedSteps {
         self.paths.iter_mut().for_each(|path| *path.times = Default::default());
     }
 
-    /// Whether a plain step should be timed: at the level of `pos` and the present load its time has too
-    /// few samples or is old, and a step now would tell.
+    /// Whether a plain step should be timed: at the level of `pos` and the present load its time
+    /// has too few samples or is old, and a step now would tell.
     pub(crate) fn plain_is_due(&self, pos: usize) -> bool {
         let pass = self.pass[level_of(pos)].get(self.batch() - 1);
         let due = |pass: &StepTimes| pass.recorded < ENOUGH_SAMPLES || self.recorded - pass.latest > STALE_AFTER;

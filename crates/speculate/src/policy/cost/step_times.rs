@@ -1,9 +1,9 @@
 //! The times of one kind of step.
 //!
-//! A kind of step costs the median of its latest times, so that one step that lost its core to another
-//! process changes nothing. Noise only ever adds to a time, so a time with few or old samples is only
-//! partly trusted: it counts up to a bound above its inferred value. Otherwise one such step would keep
-//! a drafter from ever being measured again.
+//! A kind of step costs the median of its latest times, so that one step that lost its core to
+//! another process changes nothing. Noise only ever adds to a time, so a time with few or old
+//! samples is only partly trusted: it counts up to a bound above its inferred value. Otherwise one
+//! such step would keep a drafter from ever being measured again.
 
 /// Latest times that are remembered.
 const REMEMBERED: usize = 9;
@@ -11,7 +11,8 @@ const REMEMBERED: usize = 9;
 pub(crate) const ENOUGH_SAMPLES: usize = 3;
 /// How far above its inferred value each sample before that lets a time count, as a share.
 const TRUST_PER_SAMPLE: f64 = 0.3;
-/// Decoding steps after which the samples of a time count half, and after which a new one replaces them.
+/// Decoding steps after which the samples of a time count half, and after which a new one replaces
+/// them.
 pub(crate) const STALE_AFTER: u64 = 256;
 
 /// The latest times of one kind of step, and their median.
@@ -43,9 +44,9 @@ impl StepTimes {
         (self.recorded > 0).then_some(self.median)
     }
 
-    /// The median, and the samples that it has at decoding step `now`. In a batch every time is trusted:
-    /// steps there are of so many kinds that none is timed often, and each try costs all sequences a
-    /// round.
+    /// The median, and the samples that it has at decoding step `now`. In a batch every time is
+    /// trusted: steps there are of so many kinds that none is timed often, and each try costs all
+    /// sequences a round.
     pub(crate) fn measured(&self, now: u64, batch: usize) -> Option<MeasuredTime> {
         let halvings = ((now - self.latest) / STALE_AFTER).min(8) as usize;
         let samples = if batch == 1 { self.recorded.min(REMEMBERED) >> halvings } else { ENOUGH_SAMPLES };
@@ -66,7 +67,8 @@ impl MeasuredTime {
         self.samples >= ENOUGH_SAMPLES
     }
 
-    /// The time in seconds, at most its bound above `inferred`, its value if it had not been measured.
+    /// The time in seconds, at most its bound above `inferred`, its value if it had not been
+    /// measured.
     pub(crate) fn bounded_by(self, inferred: f64) -> f64 {
         let bound = match self.is_trusted() {
             true => f64::INFINITY,

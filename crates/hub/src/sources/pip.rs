@@ -1,4 +1,4 @@
-//! Wheels from the Python package index that this machine's pip is configured for.
+//! Downloads wheels with pip, from the package index that it is configured for.
 
 use std::fs;
 use std::io::Read;
@@ -7,23 +7,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::cache::bytes_below;
-use crate::{FetchEvent, FetchProgress, HubError, HubOptions};
+use crate::cache::store::bytes_below;
+use crate::error::HubError;
+use crate::options::HubOptions;
+use crate::progress::{FetchEvent, FetchProgress};
 
 /// How often the growing download is measured.
 const POLL: Duration = Duration::from_millis(200);
-/// At most this much of pip's output is kept.
+/// Most bytes of pip's output that are kept.
 const OUTPUT_LIMIT: u64 = 256 * 1024;
 
-/// Ways to call pip, in the order they are tried.
-pub(crate) fn candidates() -> Vec<Vec<String>> {
-    [&["python3", "-m", "pip"][..], &["python", "-m", "pip"], &["pip3"], &["pip"], &["uv", "tool", "run", "pip"]]
-        .iter()
-        .map(|c| c.iter().map(|s| (*s).to_owned()).collect())
-        .collect()
-}
-
-/// Downloads the wheel of `package==version` into `dir`, which must be empty. Nothing of it is run or unpacked.
+/// Downloads the wheel of `package==version` into `dir`, which must be empty. Nothing of it is executed or unpacked.
 pub(crate) fn download(
     package: &str,
     version: &str,
@@ -38,8 +32,8 @@ pub(crate) fn download(
         .find(|c| works(c))
         .ok_or_else(|| HubError::NoPip { what: what.clone(), tried: opts.pip.iter().map(|c| c.join(" ")).collect() })?;
     progress.event(&FetchEvent::Start { verb: "download", what: &what, bytes: None });
-    // First with a short time limit, so that an unreachable index is given up within seconds. An index that was reached and is
-    // merely slow gets the time that the user's own configuration allows.
+    // The first attempt has a short time limit, so that an unreachable index fails within seconds. An index that was reached but is
+    // slow gets the time limit of the user's configuration.
     let mut run = run(pip, &what, dir, Some(opts.connect_timeout), progress)?;
     if !run.success && run.output.contains("Read timed out") {
         tracing::info!("the package index is slow, trying again with pip's own time limit");
@@ -67,7 +61,7 @@ fn find_wheel(dir: &Path, what: String, output: &str) -> Result<PathBuf, HubErro
     }
 }
 
-/// Whether the command runs and is pip.
+/// Whether the command runs pip.
 fn works(command: &[String]) -> bool {
     let Some((program, args)) = command.split_first() else { return false };
     Command::new(program)
@@ -80,7 +74,7 @@ fn works(command: &[String]) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-struct Run {
+struct PipRun {
     success: bool,
     output: String,
 }
@@ -91,7 +85,7 @@ fn run(
     dir: &Path,
     timeout: Option<Duration>,
     progress: &dyn FetchProgress,
-) -> Result<Run, HubError> {
+) -> Result<PipRun, HubError> {
     let failed = |why: String| HubError::Pip { what: what.to_owned(), why };
     let (program, args) = pip.split_first().ok_or_else(|| failed("no command".to_owned()))?;
     let mut command = Command::new(program);
@@ -101,7 +95,7 @@ fn run(
         command.arg("--timeout").arg(timeout.as_secs().max(1).to_string());
     }
     command.arg("-d").arg(dir).arg("--").arg(what);
-    // pip downloads into its temporary folder first: keep that on the disk of the cache, and in sight of the progress.
+    // pip downloads into its temporary folder first: this one is on the disk of the cache, and its size is the progress.
     command.env("TMPDIR", dir).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     tracing::debug!(?command, "running pip");
     let mut child = command.spawn().map_err(|e| failed(format!("{program}: {e}")))?;
@@ -117,10 +111,10 @@ fn run(
     };
     let output = output.iter().collect::<Vec<_>>().join("\n");
     tracing::debug!("pip said: {output}");
-    Ok(Run { success: status.success(), output })
+    Ok(PipRun { success: status.success(), output })
 }
 
-/// Reads what the child prints, each stream on a thread of its own, so that it never blocks on a full pipe.
+/// Reads both output streams of the child, each on its own thread, so that the child never blocks on a full pipe.
 fn collect(child: &mut Child, send: &mpsc::Sender<String>) {
     let streams: [Option<Box<dyn Read + Send>>; 2] = [
         child.stdout.take().map(|s| Box::new(s) as Box<dyn Read + Send>),
@@ -135,13 +129,13 @@ fn collect(child: &mut Child, send: &mpsc::Sender<String>) {
             if let Err(error) = drained {
                 tracing::debug!("pip's output: {error}");
             }
-            // The receiver is gone only when the caller has given up.
+            // The receiver is gone only if the caller has given up.
             let _ = send.send(String::from_utf8_lossy(&kept).into_owned());
         });
     }
 }
 
-/// What pip complains about, on one line.
+/// The error in pip's output, on one line.
 fn reason(output: &str) -> String {
     let broken = output.lines().find_map(|l| l.split_once("after connection broken by ")).map(|(_, rest)| rest);
     if let Some(broken) = broken {
@@ -152,7 +146,7 @@ fn reason(output: &str) -> String {
     if let Some(error) = errors.first() {
         return shorten(error.trim_end_matches('.'));
     }
-    output.lines().map(str::trim).rfind(|l| !l.is_empty()).map_or_else(|| "it said nothing".to_owned(), shorten)
+    output.lines().map(str::trim).rfind(|l| !l.is_empty()).map_or_else(|| "no output".to_owned(), shorten)
 }
 
 fn shorten(text: &str) -> String {
@@ -173,6 +167,6 @@ mod tests {
         assert_eq!(reason(lost), "the package index cannot be reached (NewConnectionError(\"refused\")': /simple/)");
         assert_eq!(reason("Collecting x\nERROR: Could not find y.\nERROR: No matching"), "Could not find y");
         assert_eq!(reason("a\nb\n\n"), "b");
-        assert_eq!(reason(""), "it said nothing");
+        assert_eq!(reason(""), "no output");
     }
 }

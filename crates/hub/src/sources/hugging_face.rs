@@ -12,35 +12,39 @@ use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Repo, RepoType};
 
-use crate::choose::{self, Choice, FOLDER_FILES, INDEX};
-use crate::lock::Lock;
+use crate::cache::lock::FileLock;
+use crate::digest;
+use crate::error::HubError;
+use crate::fetched::{FetchedFile, FetchedModel};
 use crate::name::is_plain_path;
-use crate::{FetchEvent, FetchProgress, Fetched, FetchedFile, HubError, HubOptions, digest};
+use crate::options::HubOptions;
+use crate::progress::{FetchEvent, FetchProgress};
+use crate::sources::model_files::{self, FOLDER_FILES, INDEX, ModelFiles};
 
-/// Times that a broken transfer is taken up again where it broke.
+/// Number of times that a broken transfer is continued.
 const RETRIES: usize = 3;
 
-/// Looks for a model in the shared cache, where another program may have put it. Only a complete one counts.
+/// Looks for a complete model in the shared cache, where another program may have put it.
 pub(crate) fn find(
     repo: &str,
     revision: &str,
     file: Option<&str>,
     opts: &HubOptions,
-) -> Result<Option<Fetched>, HubError> {
+) -> Result<Option<FetchedModel>, HubError> {
     let Some(snapshot) = snapshot_of(repo, revision, opts) else { return Ok(None) };
     let mut present = Vec::new();
     list_files(&snapshot, "", &mut present);
     let what = display(repo, revision);
     let wanted = match file {
-        Some(file) => choose::with_siblings(file),
-        None => match choose::choose(&what, &present) {
-            Ok(Choice::Gguf(shards)) => choose::with_siblings(shards.first().map_or("", String::as_str)),
-            Ok(Choice::Folder) => {
+        Some(file) => model_files::with_siblings(file),
+        None => match model_files::choose(&what, &present) {
+            Ok(ModelFiles::Gguf(shards)) => model_files::with_siblings(shards.first().map_or("", String::as_str)),
+            Ok(ModelFiles::Folder) => {
                 let Some(weights) = local_weights(&snapshot) else { return Ok(None) };
                 let small = FOLDER_FILES.iter().map(|f| (*f).to_owned()).filter(|f| present.contains(f));
                 small.chain(weights).collect()
             }
-            // Only what was once asked for is here; the repository itself may well have one model.
+            // The cache has only files that were requested before; the repository itself may have a single model.
             Err(_) => return Ok(None),
         },
     };
@@ -51,7 +55,7 @@ pub(crate) fn find(
     Ok(Some(assemble(what, snapshot, wanted, files)))
 }
 
-/// Downloads a model. With `sha256`, the file must have it.
+/// Downloads a model. `sha256`: that of the file, if it is known.
 pub(crate) fn fetch(
     repo: &str,
     revision: &str,
@@ -59,15 +63,15 @@ pub(crate) fn fetch(
     sha256: Option<&str>,
     opts: &HubOptions,
     progress: &dyn FetchProgress,
-) -> Result<Fetched, HubError> {
-    let remote = Remote { repo, revision, opts, progress };
+) -> Result<FetchedModel, HubError> {
+    let remote = RemoteRepository { repo, revision, opts, progress };
     let available = remote.list()?;
     let what = display(repo, revision);
     let wanted = match file {
-        Some(file) => choose::with_siblings(file),
-        None => match choose::choose(&what, &available)? {
-            Choice::Gguf(shards) => choose::with_siblings(shards.first().map_or("", String::as_str)),
-            Choice::Folder => remote.folder(&available)?,
+        Some(file) => model_files::with_siblings(file),
+        None => match model_files::choose(&what, &available)? {
+            ModelFiles::Gguf(shards) => model_files::with_siblings(shards.first().map_or("", String::as_str)),
+            ModelFiles::Folder => remote.folder(&available)?,
         },
     };
     for file in &wanted {
@@ -92,8 +96,8 @@ pub(crate) fn fetch(
     Ok(assemble(what, snapshot, wanted, files))
 }
 
-/// Removes a file of the shared cache, with its content unless another revision uses that, and the folders that are empty then. Returns
-/// the bytes that are free now. A file elsewhere is left alone.
+/// Removes a file of the shared cache, its content unless another revision uses it, and folders that become empty. Returns the number
+/// of freed bytes. A file outside the shared cache is kept.
 pub(crate) fn remove(path: &Path, opts: &HubOptions) -> Result<u64, HubError> {
     let Some(repo) = path.ancestors().find(|a| a.parent() == Some(&*opts.hf_cache)) else { return Ok(0) };
     let blob = fs::canonicalize(path).ok();
@@ -105,7 +109,7 @@ pub(crate) fn remove(path: &Path, opts: &HubOptions) -> Result<u64, HubError> {
     let emptied = path.ancestors().skip(1).take_while(|a| a.parent() != Some(repo));
     for dir in emptied {
         if fs::remove_dir(dir).is_err() {
-            break; // it holds something
+            break; // it is not empty
         }
     }
     let blobs = fs::canonicalize(repo.join("blobs")).ok();
@@ -117,17 +121,17 @@ pub(crate) fn remove(path: &Path, opts: &HubOptions) -> Result<u64, HubError> {
     }
     let bytes = fs::metadata(&blob).map_or(0, |m| m.len());
     fs::remove_file(&blob).map_err(|e| HubError::io("remove", &blob, e))?;
-    // The library leaves its lock behind.
-    drop(Lock::try_take(&blob.with_extension("lock")));
+    // The library does not remove its lock file.
+    drop(FileLock::try_take(&blob.with_extension("lock")));
     Ok(bytes)
 }
 
-fn assemble(source: String, snapshot: PathBuf, names: Vec<String>, files: Vec<FetchedFile>) -> Fetched {
+fn assemble(source: String, snapshot: PathBuf, names: Vec<String>, files: Vec<FetchedFile>) -> FetchedModel {
     match names.first() {
         Some(first) if first.ends_with(".gguf") => {
-            Fetched { root: snapshot.join(first), files, source: format!("{source}/{first}") }
+            FetchedModel { root: snapshot.join(first), files, source: format!("{source}/{first}") }
         }
-        _ => Fetched { root: snapshot, files, source },
+        _ => FetchedModel { root: snapshot, files, source },
     }
 }
 
@@ -139,22 +143,22 @@ fn shown(files: &[String]) -> String {
     files.iter().take(24).map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A repository and what is needed to talk to it.
-struct Remote<'a> {
+/// A repository of the hub.
+struct RemoteRepository<'a> {
     repo: &'a str,
     revision: &'a str,
     opts: &'a HubOptions,
     progress: &'a dyn FetchProgress,
 }
 
-/// What the downloading thread tells.
-enum Message {
+/// Messages of the downloading thread.
+enum DownloadMessage {
     Size { bytes: u64, etag: String, blob: PathBuf },
     More(u64),
     Done(Result<PathBuf, ApiError>),
 }
 
-impl Remote<'_> {
+impl RemoteRepository<'_> {
     fn api(&self) -> Result<Api, HubError> {
         ApiBuilder::from_cache(hf_hub::Cache::new(self.opts.hf_cache.clone()))
             .with_endpoint(self.opts.hf_endpoint.clone())
@@ -174,7 +178,7 @@ impl Remote<'_> {
         Repo::with_revision(self.repo.to_owned(), RepoType::Model, self.revision.to_owned())
     }
 
-    /// The repository's files. Its time limits are short: this is where a hub that does not answer is given up.
+    /// The files of the repository. The time limits are short, so that a hub that does not answer fails here.
     fn list(&self) -> Result<Vec<String>, HubError> {
         let api = self.api()?;
         let url = format!("{}/{}", self.opts.hf_endpoint, self.repo);
@@ -186,11 +190,11 @@ impl Remote<'_> {
             request.timeout_recv_body(patience).build().call().map_err(|e| http_error(url.clone(), &e))?;
         let info: RepoInfo = response.body_mut().read_json().map_err(|e| http_error(url.clone(), &e))?;
         let names = info.siblings.into_iter().map(|s| s.rfilename);
-        // A name that would leave the cache's folder is as good as not there.
+        // Names that lead out of the cache's folder are ignored.
         Ok(names.filter(|n| is_plain_path(n)).collect())
     }
 
-    /// The files of a safetensors folder, the weights last: a folder that has them has everything.
+    /// The files of a safetensors folder. The weights are last, so that a folder with weights is complete.
     fn folder(&self, available: &[String]) -> Result<Vec<String>, HubError> {
         let small = FOLDER_FILES.iter().map(|f| (*f).to_owned()).filter(|f| available.contains(f));
         let mut wanted: Vec<String> = small.collect();
@@ -209,7 +213,7 @@ impl Remote<'_> {
         Ok(wanted)
     }
 
-    /// Downloads one file, or finds it in the cache; then checks size and, where it is known, SHA-256.
+    /// Downloads one file, or finds it in the cache, and checks its size and, if known, its SHA-256.
     fn file(&self, name: &str, sha256: Option<&str>) -> Result<FetchedFile, HubError> {
         if !self.opts.force
             && let Some(snapshot) = snapshot_of(self.repo, self.revision, self.opts)
@@ -219,7 +223,7 @@ impl Remote<'_> {
             return Ok(found);
         }
         match self.download(name, sha256) {
-            // What was left of an earlier transfer may have been bad: once more, from the start.
+            // A leftover of an earlier transfer may have been damaged: once more, from the start.
             Err(HubError::Mismatch { path, .. } | HubError::WrongSize { path, .. }) => {
                 self.progress
                     .event(&FetchEvent::Discarded { path: &path, why: "its content is wrong, fetching it again" });
@@ -235,7 +239,7 @@ impl Remote<'_> {
         let (send, receive) = mpsc::channel();
         let (repo, cache) = (self.repo(), self.opts.hf_cache.clone());
         let (thread_url, thread_name) = (url.clone(), name.to_owned());
-        // The library has no time limits of its own, so it works on a thread that can be given up.
+        // The library has no time limits: it runs on a thread that this one can abandon.
         let spawned = std::thread::Builder::new()
             .name("download".to_owned())
             .spawn(move || download_on_thread(&api, repo, &cache, &thread_url, &thread_name, &send));
@@ -245,17 +249,17 @@ impl Remote<'_> {
         let (mut expected, mut done) = (None, 0);
         let path = loop {
             match receive.recv_timeout(limit) {
-                Ok(Message::Size { bytes, etag, blob }) => {
+                Ok(DownloadMessage::Size { bytes, etag, blob }) => {
                     limit = self.opts.stall_timeout;
                     self.progress.event(&FetchEvent::Start { verb: "download", what: name, bytes: Some(bytes) });
                     expected = Some((bytes, etag, blob));
                 }
-                Ok(Message::More(bytes)) => {
+                Ok(DownloadMessage::More(bytes)) => {
                     done += bytes;
                     self.progress.event(&FetchEvent::Bytes(done));
                 }
-                Ok(Message::Done(Ok(path))) => break path,
-                Ok(Message::Done(Err(error))) => return Err(self.fault(&url, &error)),
+                Ok(DownloadMessage::Done(Ok(path))) => break path,
+                Ok(DownloadMessage::Done(Err(error))) => return Err(self.fault(&url, &error)),
                 Err(RecvTimeoutError::Timeout) => return Err(HubError::Stalled { what: url, after: limit }),
                 Err(RecvTimeoutError::Disconnected) => {
                     let why = "the answer is not that of a Hugging Face hub".to_owned();
@@ -270,7 +274,7 @@ impl Remote<'_> {
         self.check(&path, &blob, bytes, sha256.or(Some(&*etag).filter(|e| digest::is_sha256(e))))
     }
 
-    /// Checks a downloaded file; a bad one is removed.
+    /// Checks a downloaded file, and removes a damaged one.
     fn check(&self, path: &Path, blob: &Path, bytes: u64, sha256: Option<&str>) -> Result<FetchedFile, HubError> {
         let got = fs::metadata(path).map_err(|e| HubError::io("read", path, e))?.len();
         let mut fault = None;
@@ -311,45 +315,45 @@ impl Remote<'_> {
     }
 }
 
-fn download_on_thread(api: &Api, repo: Repo, cache: &Path, url: &str, name: &str, send: &Sender<Message>) {
-    // A receiver that is gone has given up; nothing is left to tell.
-    let tell = |message| send.send(message).is_ok();
+fn download_on_thread(api: &Api, repo: Repo, cache: &Path, url: &str, name: &str, send: &Sender<DownloadMessage>) {
+    // It fails if the receiver has given up.
+    let send_message = |message| send.send(message).is_ok();
     let metadata = match api.metadata(url) {
         Ok(metadata) => metadata,
         Err(error) => {
-            tell(Message::Done(Err(error)));
+            send_message(DownloadMessage::Done(Err(error)));
             return;
         }
     };
     let cached = hf_hub::Cache::new(cache.to_owned()).repo(repo.clone());
     let blob = cached.blob_path(metadata.etag());
-    // Both name files below the cache.
+    // Both become names of files in the cache.
     if !is_plain_path(metadata.etag()) || !is_plain_path(metadata.commit_hash()) {
-        tell(Message::Done(Err(ApiError::InvalidHeader("etag"))));
+        send_message(DownloadMessage::Done(Err(ApiError::InvalidHeader("etag"))));
         return;
     }
-    // A part as long as the file cannot be resumed: its end was never checked.
+    // A part as long as the file cannot be continued: its end was never checked.
     let part = blob.with_extension("part");
     if fs::metadata(&part).is_ok_and(|m| m.len() >= metadata.size() as u64)
         && let Err(error) = fs::remove_file(&part)
     {
-        tell(Message::Done(Err(ApiError::IoError(error))));
+        send_message(DownloadMessage::Done(Err(ApiError::IoError(error))));
         return;
     }
-    tell(Message::Size { bytes: metadata.size() as u64, etag: metadata.etag().to_owned(), blob });
-    let result = api.repo(repo).download_with_progress(name, Told(send.clone()));
-    tell(Message::Done(result));
+    send_message(DownloadMessage::Size { bytes: metadata.size() as u64, etag: metadata.etag().to_owned(), blob });
+    let result = api.repo(repo).download_with_progress(name, ProgressSender(send.clone()));
+    send_message(DownloadMessage::Done(result));
 }
 
-/// Tells the waiting thread what arrives.
-struct Told(Sender<Message>);
+/// Sends the number of arriving bytes to the waiting thread.
+struct ProgressSender(Sender<DownloadMessage>);
 
-impl hf_hub::api::Progress for Told {
+impl hf_hub::api::Progress for ProgressSender {
     fn init(&mut self, _size: usize, _filename: &str) {}
 
     fn update(&mut self, size: usize) {
-        // A receiver that is gone has given up; the download ends with the process.
-        let _ = self.0.send(Message::More(size as u64));
+        // It fails if the receiver has given up; the download then ends with the process.
+        let _ = self.0.send(DownloadMessage::More(size as u64));
     }
 
     fn finish(&mut self) {}
@@ -375,7 +379,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The folder of the commit that `revision` stands for in the cache.
+/// The folder of the commit that `revision` names in the cache.
 fn snapshot_of(repo: &str, revision: &str, opts: &HubOptions) -> Option<PathBuf> {
     let repo = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
     let dir = opts.hf_cache.join(repo.folder_name());
@@ -387,7 +391,7 @@ fn snapshot_of(repo: &str, revision: &str, opts: &HubOptions) -> Option<PathBuf>
     (is_plain_path(&commit) && snapshot.is_dir()).then_some(snapshot)
 }
 
-/// A file of the cache: its size, and its SHA-256 if the blob it points to is named by one.
+/// A file of the cache: its size, and its SHA-256 if its blob is named by one.
 fn describe(path: &Path) -> Result<FetchedFile, HubError> {
     let bytes = fs::metadata(path).map_err(|e| HubError::io("read", path, e))?.len();
     let blob = fs::canonicalize(path).map_err(|e| HubError::io("read", path, e))?;
@@ -395,7 +399,7 @@ fn describe(path: &Path) -> Result<FetchedFile, HubError> {
     Ok(FetchedFile { path: path.to_owned(), bytes, sha256 })
 }
 
-/// Relative names of all files below `dir`, links followed; what cannot be read is not there.
+/// Relative names of all files below `dir`. Links are followed, and unreadable entries are left out.
 fn list_files(dir: &Path, prefix: &str, names: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -408,7 +412,7 @@ fn list_files(dir: &Path, prefix: &str, names: &mut Vec<String>) {
     }
 }
 
-/// The weight files of a folder on disk: what its index names, else the one file.
+/// The weight files of a folder on disk: those that its index names, else the single file.
 fn local_weights(snapshot: &Path) -> Option<Vec<String>> {
     if snapshot.join(INDEX).exists() {
         let mut files = read_index(&snapshot.join(INDEX))?;

@@ -1,25 +1,21 @@
-//! What a request may choose: how tokens are sampled, how they are drafted, and when to stop.
+//! The parameters of speculation: which drafter a request chooses, and how far it may draft.
 
-use selfspec_model::{LayerPlan, TokenId};
+use selfspec_model::LayerPlan;
 
 use crate::draft::kind::DrafterKind;
 use crate::error::ParamError;
-use crate::sample::params::SamplingParams;
 use crate::target::Target;
 
 /// Most tokens that one round may draft.
 pub const MAX_DRAFT: usize = 16;
-
-/// Most alternatives whose log-probability may be asked for, per token.
-pub const MAX_LOGPROBS: usize = 64;
 
 /// Which drafter proposes tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DrafterChoice {
     /// None: plain decoding.
     Off,
-    /// Prompt lookup where it has a match of good record, else the exit head, or layer skip on a model without one, where it is predicted to
-    /// pay, else none.
+    /// Prompt lookup where it has a match that is expected to pay; else the exit head, or layer
+    /// skip on a model without one, where it is expected to pay; else none.
     #[default]
     Auto,
     /// The model itself on the layers of this plan. The full plan is refused: it skips nothing.
@@ -48,11 +44,12 @@ impl DrafterChoice {
 pub enum DraftLen {
     /// Always this many, 1 to [`MAX_DRAFT`].
     Fixed(usize),
-    /// The number with the highest expected speed-up, 1 to 8, by acceptance at each place of the round and measured costs.
+    /// The number with the highest expected speed-up, 1 to 8, by acceptance at each place of the
+    /// round and measured costs.
     #[default]
     Adaptive,
-    /// By the last 64 judged drafts: one more above an acceptance of 0.85, one fewer below 0.7, within 2 to 8; drafting with the model is off
-    /// where fewer than 2 would pay.
+    /// By the last 64 verified drafts: one more above an acceptance of 0.85, one fewer below 0.7,
+    /// within 2 to 8. Drafting with the model is off where fewer than 2 would pay.
     Window,
 }
 
@@ -65,24 +62,26 @@ pub struct SpeculationParams {
     pub draft_len: DraftLen,
     /// Verify one row more than was drafted, for one more token when all drafts are accepted.
     pub bonus: bool,
-    /// Drafting stops before a token whose most probable candidate has less than this probability in the draft's distribution;
-    /// 0 is off. It looks at the distribution, never at the token drawn, so that the result stays exact.
+    /// A draft ends before a token whose most probable candidate has less than this probability in
+    /// the draft's distribution; 0 is off. The rule reads the distribution, never the token drawn,
+    /// so that the result stays exact.
     pub min_confidence: f32,
-    /// Most of plain decoding's speed that speculation may lose where it does not pay, as a share: in the long run, its trials included. `None`: a bit
-    /// more than one in a hundred.
+    /// Share of plain decoding's speed that speculation may lose in the long run where it does not
+    /// pay, its probes included. `None`: 0.013.
     pub max_loss: Option<f64>,
-    /// Never turn speculation off when it does not pay: for proofs and measurements.
+    /// Draft in every round, even where it does not pay: for proofs and measurements.
     pub always: bool,
-    /// The plan that [`DrafterChoice::Auto`] uses for layer skip, in place of an exit head; `None` takes the exit head, and the first half
-    /// of the layers where there is none.
+    /// The plan that [`DrafterChoice::Auto`] uses for layer skip, in place of an exit head. `None`:
+    /// the exit head, or the first half of the layers on a model without one.
     pub auto_plan: Option<LayerPlan>,
-    /// Layer skip proposes tokens of the model's draft vocabulary only, if the model has one: the head then costs less.
+    /// Layer skip proposes only tokens of the model's draft vocabulary, if it has one: the head
+    /// then costs less.
     pub draft_vocab: bool,
     /// Longest n-gram that prompt lookup matches, 1 to 8. It tries the longest first.
     pub ngram_max: usize,
     /// Shortest n-gram that prompt lookup matches, from 1 to `ngram_max`.
     pub ngram_min: usize,
-    /// Rounds that the trace remembers, the latest ones; 0 is no trace.
+    /// Rounds that the trace keeps, the latest ones; 0 is no trace.
     pub trace: usize,
 }
 
@@ -151,77 +150,5 @@ impl SpeculationParams {
             }
         }
         Ok(())
-    }
-}
-
-/// Everything about one sequence.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SequenceParams {
-    /// Tokens to continue; at least one, fewer than the context.
-    pub prompt: Vec<TokenId>,
-    /// How tokens are chosen.
-    pub sampling: SamplingParams,
-    /// How tokens are drafted.
-    pub speculation: SpeculationParams,
-    /// What the output is expected to be: drafts are copied from it, if tokens are drafted at all. Empty: nothing is expected.
-    pub prediction: Vec<TokenId>,
-    /// Most tokens to generate.
-    pub max_tokens: usize,
-    /// Tokens that end the output; the one that does is its last token. Empty: none does.
-    pub eos: Vec<TokenId>,
-    /// With `Some(n)`, committed tokens carry their log-probability and the n best alternatives.
-    pub logprobs: Option<usize>,
-    /// Base of the draws of unseeded sampling. Two requests must not share it unless they are to draw alike.
-    pub entropy: u64,
-}
-
-impl SequenceParams {
-    /// Greedy continuation of `prompt` by up to `max_tokens` tokens, with the default speculation and no end token.
-    pub fn new(prompt: Vec<TokenId>, max_tokens: usize) -> Self {
-        SequenceParams {
-            prompt,
-            sampling: SamplingParams::default(),
-            speculation: SpeculationParams::default(),
-            prediction: Vec::new(),
-            max_tokens,
-            eos: Vec::new(),
-            logprobs: None,
-            entropy: 0,
-        }
-    }
-
-    /// Checks every parameter for a model.
-    ///
-    /// # Errors
-    /// The first parameter that is out of its range.
-    pub(crate) fn validate(&self, target: &Target) -> Result<(), ParamError> {
-        let (vocab, context, len) = (target.vocab, target.context, self.prompt.len());
-        self.sampling.validate()?;
-        self.speculation.validate(target)?;
-        if len == 0 {
-            return Err(ParamError::EmptyPrompt);
-        }
-        if len >= context {
-            return Err(ParamError::PromptTooLong { len, context });
-        }
-        check_tokens("prompt", self.prompt.iter(), vocab)?;
-        check_tokens("prediction", self.prediction.iter(), vocab)?;
-        check_tokens("eos", self.eos.iter(), vocab)?;
-        check_tokens("logit_bias", self.sampling.logit_bias.iter().map(|(token, _)| token), vocab)?;
-        match self.logprobs.filter(|n| *n > MAX_LOGPROBS) {
-            Some(n) => Err(ParamError::OutOfRange { field: "logprobs", value: n as f64, expected: "from 0 to 64" }),
-            None => Ok(()),
-        }
-    }
-}
-
-fn check_tokens<'a>(
-    field: &'static str,
-    tokens: impl Iterator<Item = &'a TokenId>,
-    vocab: usize,
-) -> Result<(), ParamError> {
-    match tokens.enumerate().find(|(_, token)| **token as usize >= vocab) {
-        Some((index, token)) => Err(ParamError::UnknownToken { field, index, token: *token, vocab }),
-        None => Ok(()),
     }
 }

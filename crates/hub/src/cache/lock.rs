@@ -1,23 +1,24 @@
-//! Locks of names: one process at a time fetches or removes a model, or works in a folder.
+//! File locks: one process at a time fetches or removes a model, or works in a folder.
 //!
-//! The holder removes its lock file, so that none is left. Another process may then have waited for a file that is gone: a lock counts
-//! only if the file that was locked is still the one at its path.
+//! The holder removes its lock file at the end. Another process may then have waited for a file that is gone: a lock is valid only if the
+//! locked file is still the one at its path.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use crate::{FetchEvent, FetchProgress, HubError};
+use crate::error::HubError;
+use crate::progress::{FetchEvent, FetchProgress};
 
-/// A held lock; dropping it frees the name.
+/// A held lock. Dropping it releases the lock.
 #[derive(Debug)]
-pub struct Lock {
+pub struct FileLock {
     path: PathBuf,
-    _file: File, // closed after its path is gone: whoever gets it next sees that and asks again
+    _file: File, // closed after its path is removed: the next holder sees that and locks again
 }
 
-impl Lock {
-    /// Waits until nobody else holds the lock.
-    pub(crate) fn wait(path: &Path, progress: &dyn FetchProgress) -> Result<Lock, HubError> {
+impl FileLock {
+    /// Waits until no other process holds the lock.
+    pub(crate) fn wait(path: &Path, progress: &dyn FetchProgress) -> Result<FileLock, HubError> {
         loop {
             let file = open(path)?;
             match file.try_lock() {
@@ -29,7 +30,7 @@ impl Lock {
                 Err(TryLockError::Error(e)) => return Err(HubError::io("lock", path, e)),
             }
             if is_at(&file, path) {
-                return Ok(Lock { path: path.to_owned(), _file: file });
+                return Ok(FileLock { path: path.to_owned(), _file: file });
             }
         }
     }
@@ -38,17 +39,17 @@ impl Lock {
     ///
     /// # Errors
     /// The file cannot be made or locked.
-    pub fn try_take(path: &Path) -> Result<Option<Lock>, HubError> {
+    pub fn try_take(path: &Path) -> Result<Option<FileLock>, HubError> {
         let file = open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(is_at(&file, path).then(|| Lock { path: path.to_owned(), _file: file })),
+            Ok(()) => Ok(is_at(&file, path).then(|| FileLock { path: path.to_owned(), _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(HubError::io("lock", path, e)),
         }
     }
 }
 
-impl Drop for Lock {
+impl Drop for FileLock {
     fn drop(&mut self) {
         if cfg!(unix)
             && let Err(error) = fs::remove_file(&self.path)
@@ -72,7 +73,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Elsewhere files have no identity that can be asked for, and lock files stay.
+/// On other systems files have no portable identity, and lock files stay.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
@@ -86,7 +87,7 @@ mod tests {
     use crate::SilentFetch;
 
     #[test]
-    fn one_holds_it_at_a_time_and_the_last_leaves_nothing() {
+    fn one_thread_at_a_time_holds_the_lock_and_the_last_removes_its_file() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let path = dir.path().join("x.lock");
         let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -94,10 +95,10 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let lock = Lock::wait(&path, &SilentFetch).expect("taken");
+                        let lock = FileLock::wait(&path, &SilentFetch).expect("taken");
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                         turns.fetch_add(1, Ordering::SeqCst);
-                        assert!(matches!(Lock::try_take(&path), Ok(None)));
+                        assert!(matches!(FileLock::try_take(&path), Ok(None)));
                         inside.fetch_sub(1, Ordering::SeqCst);
                         drop(lock);
                     }
@@ -106,7 +107,7 @@ mod tests {
         });
         assert_eq!(turns.into_inner(), 400);
         assert!(!path.exists());
-        assert!(matches!(Lock::try_take(&path), Ok(Some(_))));
-        assert!(Lock::try_take(&path.join("below")).is_err());
+        assert!(matches!(FileLock::try_take(&path), Ok(Some(_))));
+        assert!(FileLock::try_take(&path.join("below")).is_err());
     }
 }

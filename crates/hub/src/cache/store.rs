@@ -1,126 +1,52 @@
-//! The cache: manifests, locks and the paths of files.
+//! The folder of cached models: manifests, locks and the paths of files.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::alias::aliases;
-use crate::lock::Lock;
+use crate::cache::lock::FileLock;
+use crate::cache::manifest::{CachedModel, ModelLayout, ModelManifest};
+use crate::digest;
+use crate::error::HubError;
 use crate::name::{ModelName, is_plain_path};
-use crate::{FetchProgress, Fetched, FetchedFile, HubError, digest};
+use crate::progress::FetchProgress;
 
-/// A model that the cache holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cached {
-    /// The name that it is resolved by.
-    pub name: String,
-    /// The file or folder.
-    pub root: PathBuf,
-    /// What kind of model it is.
-    pub kind: Kind,
-    /// Bytes of all its files.
-    pub bytes: u64,
-    /// Where it came from.
-    pub source: String,
-    /// Whether every file is there in its size.
-    pub complete: bool,
-}
-
-/// Layout of a model on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A GGUF file, single or the first of its shards.
-    Gguf,
-    /// A folder in Hugging Face's layout.
-    Folder,
-}
-
-/// What is noted of a fetched model.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Manifest {
-    pub(crate) name: String,
-    pub(crate) source: String,
-    pub(crate) root: PathBuf, // relative to the home when inside it
-    pub(crate) files: Vec<ManifestFile>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct ManifestFile {
-    pub(crate) path: PathBuf, // relative to the home when inside it
-    pub(crate) bytes: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) sha256: Option<String>,
-}
-
-impl Manifest {
-    pub(crate) fn new(name: &ModelName, fetched: &Fetched) -> Self {
-        let file = |f: &FetchedFile| ManifestFile { path: f.path.clone(), bytes: f.bytes, sha256: f.sha256.clone() };
-        Manifest {
-            name: name.to_string(),
-            source: fetched.source.clone(),
-            root: fetched.root.clone(),
-            files: fetched.files.iter().map(file).collect(),
-        }
-    }
-
-    fn map_paths(mut self, f: impl Fn(PathBuf) -> PathBuf) -> Self {
-        self.root = f(self.root);
-        for file in &mut self.files {
-            file.path = f(std::mem::take(&mut file.path));
-        }
-        self
-    }
-
-    /// The first file that is missing or of another size, with the reason.
-    fn fault(&self) -> Option<(&Path, String)> {
-        if self.files.is_empty() {
-            return Some((&self.root, "the manifest lists no file".to_owned()));
-        }
-        self.files.iter().find_map(|f| match fs::metadata(&f.path) {
-            Ok(m) if m.len() == f.bytes => None,
-            Ok(m) => Some((&*f.path, format!("{} bytes, expected {}", m.len(), f.bytes))),
-            Err(e) => Some((&*f.path, e.to_string())),
-        })
-    }
-}
-
-/// The folder that selfspec keeps its models in.
+/// The folder of cached models.
 #[derive(Debug)]
-pub(crate) struct Cache<'a> {
+pub(crate) struct ModelCache<'a> {
     home: &'a Path,
 }
 
-/// A name as a file name: unique, and readable.
-pub(crate) fn key(name: &ModelName) -> String {
+/// A file name for a model's name, unique and readable.
+pub(crate) fn model_key(name: &ModelName) -> String {
     if let ModelName::Alias(alias) = name {
         return alias.name.to_owned();
     }
     let text = name.to_string();
     let readable: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' }).take(80).collect();
-    let mut hash = digest::Hashing::new(io::sink());
+    let mut hash = digest::HashingWriter::new(io::sink());
     let sha256 = hash.write_all(text.as_bytes()).and_then(|()| hash.finish()).map(|(_, sha256)| sha256);
     format!("{readable}-{}", &sha256.expect("hashing memory cannot fail")[..12])
 }
 
-impl<'a> Cache<'a> {
+impl<'a> ModelCache<'a> {
     pub(crate) fn new(home: &'a Path) -> Self {
-        Cache { home }
+        ModelCache { home }
     }
 
     fn manifest_path(&self, key: &str) -> PathBuf {
         self.home.join("manifests").join(format!("{key}.json"))
     }
 
-    /// The folder of a name's files, made if it is not there.
+    /// The folder of a name's files, which is created if it does not exist.
     pub(crate) fn model_dir(&self, key: &str) -> Result<PathBuf, HubError> {
         make_dir(self.home.join("models").join(key))
     }
 
-    /// An empty scratch folder for a name; what an earlier, interrupted fetch left in it is gone.
+    /// An empty scratch folder for a name, without leftovers of an interrupted fetch.
     pub(crate) fn fresh_tmp(&self, key: &str) -> Result<PathBuf, HubError> {
         self.clear_tmp(key);
         make_dir(self.home.join("tmp").join(key))
@@ -129,41 +55,41 @@ impl<'a> Cache<'a> {
     /// Removes a name's scratch folder.
     pub(crate) fn clear_tmp(&self, key: &str) {
         let dir = self.home.join("tmp").join(key);
-        if let Err(error) = absent_is_fine(fs::remove_dir_all(&dir)) {
+        if let Err(error) = ok_if_absent(fs::remove_dir_all(&dir)) {
             tracing::warn!("cannot remove {}: {error}", dir.display());
         }
     }
 
-    /// The manifest of a name whose files are all there in their sizes.
-    pub(crate) fn complete(&self, key: &str, name: &ModelName) -> Result<Option<Manifest>, HubError> {
+    /// The manifest of a name, if all of its files exist with their sizes.
+    pub(crate) fn complete(&self, key: &str, name: &ModelName) -> Result<Option<ModelManifest>, HubError> {
         let Some(manifest) = self.read(&self.manifest_path(key))? else { return Ok(None) };
         if manifest.name != name.to_string() {
             return Ok(None);
         }
         if let Some((path, why)) = manifest.fault() {
-            tracing::warn!("cached {} is not used: {}: {why}", manifest.name, path.display());
+            tracing::warn!("cached {} is ignored: {}: {why}", manifest.name, path.display());
             return Ok(None);
         }
         Ok(Some(manifest))
     }
 
-    fn read(&self, path: &Path) -> Result<Option<Manifest>, HubError> {
+    fn read(&self, path: &Path) -> Result<Option<ModelManifest>, HubError> {
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(HubError::io("read", path, e)),
         };
-        match serde_json::from_slice::<Manifest>(&text) {
+        match serde_json::from_slice::<ModelManifest>(&text) {
             Ok(manifest) => Ok(Some(manifest.map_paths(|p| self.home.join(p)))),
             Err(error) => {
-                tracing::warn!("{} is not a manifest and is not used: {error}", path.display());
+                tracing::warn!("{} is not a manifest and is ignored: {error}", path.display());
                 Ok(None)
             }
         }
     }
 
-    /// Writes a manifest; it appears at once or not at all.
-    pub(crate) fn write(&self, key: &str, manifest: &Manifest) -> Result<(), HubError> {
+    /// Writes a manifest atomically.
+    pub(crate) fn write(&self, key: &str, manifest: &ModelManifest) -> Result<(), HubError> {
         let path = self.manifest_path(key);
         make_dir(self.home.join("manifests"))?;
         let inside = manifest.clone().map_paths(|p| match p.strip_prefix(self.home) {
@@ -175,44 +101,44 @@ impl<'a> Cache<'a> {
         text.push(b'\n');
         let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
         written.map_err(|e| {
-            let _ = fs::remove_file(&part); // what is told is why it could not be written
+            let _ = fs::remove_file(&part); // the reported error is that of the write
             HubError::io("write", &path, e)
         })
     }
 
-    /// Waits until no other process fetches or removes the name, and keeps others out while the returned lock lives.
-    pub(crate) fn lock(&self, key: &str, progress: &dyn FetchProgress) -> Result<Lock, HubError> {
+    /// Locks a name: waits until no other process fetches or removes it.
+    pub(crate) fn lock(&self, key: &str, progress: &dyn FetchProgress) -> Result<FileLock, HubError> {
         make_dir(self.home.join("locks"))?;
-        Lock::wait(&self.lock_path(key), progress)
+        FileLock::wait(&self.lock_path(key), progress)
     }
 
     fn lock_path(&self, key: &str) -> PathBuf {
         self.home.join("locks").join(format!("{key}.lock"))
     }
 
-    /// Removes what ended processes left of the names that nobody holds: scratch folders, lock files, parts that are not used again.
-    pub(crate) fn sweep(&self) {
+    /// Removes leftovers of ended processes under names that are not locked: scratch folders, lock files, unusable parts.
+    pub(crate) fn remove_leftovers(&self) {
         let names = |dir: &str| {
             let entries = fs::read_dir(self.home.join(dir)).into_iter().flatten().flatten();
             entries.filter_map(|e| e.file_name().into_string().ok())
         };
         let locks = names("locks").filter_map(|n| n.strip_suffix(".lock").map(str::to_owned));
         for key in names("tmp").chain(locks).filter(|k| is_plain_path(k)).collect::<BTreeSet<String>>() {
-            if let Ok(Some(_lock)) = Lock::try_take(&self.lock_path(&key)) {
+            if let Ok(Some(_lock)) = FileLock::try_take(&self.lock_path(&key)) {
                 self.clear_tmp(&key);
                 self.clear_parts(&key, !is_alias(&key));
             }
         }
     }
 
-    /// Clears up after a fetch that has ended: nothing of its scratch folder is used again, and of its parts only the verified
-    /// beginning of an alias's file.
-    pub(crate) fn clear_after(&self, key: &str, fetched: bool) {
+    /// Removes the scratch folder of a fetch that has ended, and its parts, except the beginning of an alias's file, which can be verified
+    /// and continued.
+    pub(crate) fn clean_up(&self, key: &str, fetched: bool) {
         self.clear_tmp(key);
         self.clear_parts(key, fetched || !is_alias(key));
     }
 
-    /// Removes the files of a name that are being written, all or only the empty ones; then its folder if that holds nothing.
+    /// Removes the parts of a name, all or only the empty ones, and then its folder if that is empty.
     fn clear_parts(&self, key: &str, all: bool) {
         let dir = self.home.join("models").join(key);
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -225,11 +151,11 @@ impl<'a> Cache<'a> {
                 tracing::warn!("cannot remove {}: {error}", path.display());
             }
         }
-        let _ = fs::remove_dir(dir); // it fails where there is something to keep
+        let _ = fs::remove_dir(dir); // fails if the folder is not empty
     }
 
-    /// The key and the manifest of every model whose manifest can be read.
-    fn manifests(&self) -> Result<Vec<(String, Manifest)>, HubError> {
+    /// Key and manifest of every model with a readable manifest.
+    fn manifests(&self) -> Result<Vec<(String, ModelManifest)>, HubError> {
         let dir = self.home.join("manifests");
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
@@ -249,10 +175,11 @@ impl<'a> Cache<'a> {
         Ok(found)
     }
 
-    pub(crate) fn list(&self) -> Result<Vec<Cached>, HubError> {
-        let cached = |(_, manifest): (String, Manifest)| Cached {
+    /// All cached models, sorted by name.
+    pub(crate) fn list(&self) -> Result<Vec<CachedModel>, HubError> {
+        let cached = |(_, manifest): (String, ModelManifest)| CachedModel {
             complete: manifest.fault().is_none(),
-            kind: if manifest.root.is_dir() { Kind::Folder } else { Kind::Gguf },
+            layout: if manifest.root.is_dir() { ModelLayout::Folder } else { ModelLayout::Gguf },
             bytes: manifest.files.iter().map(|f| f.bytes).sum(),
             name: manifest.name,
             root: manifest.root,
@@ -261,36 +188,36 @@ impl<'a> Cache<'a> {
         Ok(self.manifests()?.into_iter().map(cached).collect())
     }
 
-    /// What the cache holds under a name: its key, and its manifest if that can be read.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<(String, Option<Manifest>)>, HubError> {
+    /// The key of a cached name, and its manifest if that is readable.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<(String, Option<ModelManifest>)>, HubError> {
         let parsed = ModelName::parse(name).ok().filter(|n| !matches!(n, ModelName::Path(_)));
         let canonical = parsed.as_ref().map(ToString::to_string);
-        let called = |m: &Manifest| m.name == name || Some(&m.name) == canonical.as_ref();
+        let called = |m: &ModelManifest| m.name == name || Some(&m.name) == canonical.as_ref();
         if let Some((key, manifest)) = self.manifests()?.into_iter().find(|(_, m)| called(m)) {
             return Ok(Some((key, Some(manifest))));
         }
-        // An interrupted fetch has no manifest, and a damaged one cannot be read.
-        let Some(key) = parsed.map(|n| key(&n)) else { return Ok(None) };
+        // An interrupted fetch has no manifest, and a damaged manifest is unreadable.
+        let Some(key) = parsed.map(|n| model_key(&n)) else { return Ok(None) };
         let there = [self.manifest_path(&key), self.home.join("models").join(&key), self.home.join("tmp").join(&key)];
         Ok(there.iter().any(|p| p.exists()).then_some((key, None)))
     }
 
-    /// Removes a name's files in this cache, then its manifest: an interrupted removal is listed and can be repeated. Returns the bytes
-    /// that are free now.
+    /// Removes a name's files in this cache, and then its manifest, so that an interrupted removal is still listed and can be repeated.
+    /// Returns the number of freed bytes.
     pub(crate) fn remove(&self, key: &str) -> Result<u64, HubError> {
         let mut freed = 0;
         for dir in ["models", "tmp"] {
             let dir = self.home.join(dir).join(key);
             freed += bytes_below(&dir);
-            absent_is_fine(fs::remove_dir_all(&dir)).map_err(|e| HubError::io("remove", &dir, e))?;
+            ok_if_absent(fs::remove_dir_all(&dir)).map_err(|e| HubError::io("remove", &dir, e))?;
         }
         let manifest = self.manifest_path(key);
-        absent_is_fine(fs::remove_file(&manifest)).map_err(|e| HubError::io("remove", &manifest, e))?;
+        ok_if_absent(fs::remove_file(&manifest)).map_err(|e| HubError::io("remove", &manifest, e))?;
         Ok(freed)
     }
 
-    /// The files of a manifest that lie elsewhere and belong to no other model of this cache.
-    pub(crate) fn files_elsewhere(&self, key: &str, manifest: &Manifest) -> Result<Vec<PathBuf>, HubError> {
+    /// The files of a manifest that are outside this cache and belong to no other model of it.
+    pub(crate) fn files_elsewhere(&self, key: &str, manifest: &ModelManifest) -> Result<Vec<PathBuf>, HubError> {
         let others = self.manifests()?.into_iter().filter(|(k, _)| k != key);
         let used: BTreeSet<PathBuf> = others.flat_map(|(_, m)| m.files).map(|f| f.path).collect();
         let mine = manifest.files.iter().map(|f| f.path.clone());
@@ -298,12 +225,12 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// Whether a key is that of an alias: the parts of its file are verified one by one, and go on where they ended.
+/// Whether a key is that of an alias. The pieces of its file are verified one by one, so that an interrupted fetch can continue.
 fn is_alias(key: &str) -> bool {
     aliases().iter().any(|a| a.name == key)
 }
 
-/// Bytes of all files below a folder, links not followed; what cannot be read counts as nothing.
+/// Bytes of all files below a folder. Links are not followed, and unreadable files do not count.
 pub(crate) fn bytes_below(dir: &Path) -> u64 {
     let bytes = |entry: fs::DirEntry| match entry.metadata() {
         Ok(m) if m.is_dir() => bytes_below(&entry.path()),
@@ -313,7 +240,7 @@ pub(crate) fn bytes_below(dir: &Path) -> u64 {
     fs::read_dir(dir).into_iter().flatten().flatten().map(bytes).sum()
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ok_if_absent(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
@@ -327,9 +254,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_that_can_go_on_are_kept_after_a_failure_and_none_after_a_success() {
+    fn usable_parts_are_kept_after_a_failure_and_none_after_a_success() {
         let home = tempfile::tempdir().expect("a temporary folder");
-        let cache = Cache::new(home.path());
+        let cache = ModelCache::new(home.path());
         let write = |key: &str, name: &str, text: &str| {
             let path = cache.model_dir(key).expect("a folder").join(name);
             fs::write(&path, text).expect("written");
@@ -338,12 +265,12 @@ mod tests {
         let part = write("smollm2-135m", "a.gguf.part", "verified");
         let empty = write("smollm2-135m", "b.gguf.part", "");
         let other = write("pypi-x-123", "c.gguf.part", "begun");
-        cache.clear_after("smollm2-135m", false);
-        cache.clear_after("pypi-x-123", false);
+        cache.clean_up("smollm2-135m", false);
+        cache.clean_up("pypi-x-123", false);
         assert!(part.exists() && !empty.exists() && !other.exists());
         assert!(!other.parent().expect("its folder").exists());
         let whole = write("smollm2-135m", "a.gguf", "whole");
-        cache.clear_after("smollm2-135m", true);
+        cache.clean_up("smollm2-135m", true);
         assert!(whole.exists() && !part.exists());
     }
 }

@@ -1,0 +1,5 @@
+//! The cache of fetched models.
+
+pub(crate) mod lock;
+pub(crate) mod manifest;
+pub(crate) mod store;
