@@ -155,7 +155,7 @@ impl<'a> RunJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_speculate::{DraftPath, DrafterOff, OffCause};
+    use selfspec_speculate::{DraftPath, DrafterOff, DrafterOffCause};
 
     use super::*;
 
@@ -171,7 +171,7 @@ mod tests {
         let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
         stats.drafters_off = vec![DrafterOff {
             drafter: DrafterKind::LayerSkip,
-            cause: OffCause::Unprofitable { speedup: 0.75 },
+            cause: DrafterOffCause::Unprofitable { speedup: 0.75 },
             acceptance: 0.5,
             judged: 1.0,
             draft_step: Some((path, 0.6)),
