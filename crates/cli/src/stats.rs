@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
         let mut stats = SpecStats::default();
-        let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
+        let path = DraftPath::exit(30, 15).expect("a path");
         stats.drafters_off = vec![DrafterOff {
             drafter: DrafterKind::LayerSkip,
             cause: DrafterOffCause::Unprofitable { speedup: 0.75 },

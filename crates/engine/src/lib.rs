@@ -1,8 +1,9 @@
 //! Requests in, token events out.
 //!
-//! An [`Engine`] owns a model's backend on one thread. Each [`Request`] becomes a sequence; every step runs rows of all live
-//! sequences together, whatever each of them is at: reading its prompt, drafting, verifying. What a request gets is the same,
-//! token for token, whoever it shares the steps with.
+//! An [`Engine`] owns a model's backend on one thread. Each [`Request`] becomes a sequence; every
+//! step runs rows of all live sequences together, whatever each of them is at: reading its prompt,
+//! drafting, verifying. What a request gets is the same, token for token, whoever it shares the
+//! steps with.
 //!
 //! ```no_run
 //! use selfspec_engine::{Engine, EngineOptions, Event, Prompt, Request};
@@ -21,8 +22,9 @@
 //! # }
 //! ```
 //!
-//! Invariants: nothing a request contains ends another request; a request is accepted only if it fits an empty cache, and before a step runs out of pages the
-//! youngest requests give theirs back and are computed again later, to the same bits; the backend is touched by one thread.
+//! Invariants: nothing a request contains ends another request; a request is accepted only if it
+//! fits an empty cache, and before a step runs out of pages the youngest requests give theirs back
+//! and are computed again later, to the same bits; the backend is touched by one thread.
 #![forbid(unsafe_code)]
 
 mod engine;
