@@ -184,8 +184,8 @@ impl TerminalChat<'_> {
     }
 }
 
-/// Presses of Ctrl-C at the prompt. As a hinter it sees every line while it is typed: typing after a
-/// press cancels the press.
+/// Presses of Ctrl-C at the prompt. As a hinter it sees every line while it is typed: typing after
+/// a press cancels the press.
 #[derive(Debug, Default)]
 struct Presses {
     pressed: Cell<bool>,

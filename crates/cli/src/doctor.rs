@@ -14,8 +14,8 @@ pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::spread(&prompts(args, ui)?, args.limit);
     let load = |heads: &HeadArgs| model::load(&args.model.model, args.compute.threads, heads, ui);
     let mut heads = args.compute.heads.clone();
-    // A planted fault must be found whatever a tuning chose. Only the record of acceptance by domain may
-    // come from the tuning.
+    // A planted fault must be found whatever a tuning chose. Only the record of acceptance by
+    // domain may come from the tuning.
     heads.no_tuning |= args.plant.is_some();
     let mut loaded = load(&heads)?;
     if args.plant == Some(Plant::Domain) && loaded.draft_heads().exit.is_none() {

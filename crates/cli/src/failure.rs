@@ -110,8 +110,8 @@ fn hub_error(error: &anyhow::Error) -> Option<&HubError> {
     })
 }
 
-/// A message and its cause. A cause that the message contains is left out, and so is a path that the
-/// cause repeats at its beginning.
+/// A message and its cause. A cause that the message contains is left out, and so is a path that
+/// the cause repeats at its beginning.
 fn join(message: String, cause: String) -> String {
     if message.is_empty() {
         return cause;

@@ -73,8 +73,8 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
 /// Most characters of the line about speculation.
 const LINE: usize = 160;
 
-/// Why drafters are off, with as much detail as fits: without the costs in brackets, or with the first
-/// figure of each drafter alone. `--json` has all of it.
+/// Why drafters are off, with as much detail as fits: without the costs in brackets, or with the
+/// first figure of each drafter alone. `--json` has all of it.
 fn brief(why: &str, room: usize) -> String {
     let each = |end: &str| why.split("; ").map(|w| w.split(end).next().unwrap_or(w)).collect::<Vec<_>>().join("; ");
     let text = each(" (");
@@ -96,13 +96,13 @@ pub(crate) struct RunJson<'a> {
     text: &'a str,
     token_ids: &'a [u32],
     finish_reason: String,
-    usage: Usage,
+    usage: TokenCounts,
     timings: Timings,
     speculation: Speculation,
 }
 
 #[derive(Debug, Serialize)]
-struct Usage {
+struct TokenCounts {
     prompt_tokens: usize,
     completion_tokens: usize,
 }
@@ -134,7 +134,7 @@ impl<'a> RunJson<'a> {
             text: &summary.text,
             token_ids: &summary.token_ids,
             finish_reason: summary.finish_reason.to_string(),
-            usage: Usage { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
+            usage: TokenCounts { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
             timings: Timings {
                 prompt_ms: summary.prompt_s * 1e3,
                 predicted_ms: summary.predicted_s * 1e3,

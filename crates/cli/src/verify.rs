@@ -163,7 +163,8 @@ fn shell_quote(text: &str) -> String {
         return text.to_owned();
     }
     if text.contains(output::acts) {
-        // Escaped for bash, zsh and ksh, so that the command is one line without control characters.
+        // Escaped for bash, zsh and ksh, so that the command is one line without control
+        // characters.
         let escaped = |c: char| match c {
             '\n' => "\\n".to_owned(),
             '\'' | '\\' => format!("\\{c}"),

@@ -24,7 +24,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) raw: bool,
     /// Most tokens to generate
-    #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = parse::count)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = selfspec::DEFAULT_MAX_TOKENS, value_parser = parse::count)]
     pub(crate) max_tokens: usize,
     /// Length of the context, in positions [default: the model's own]
     #[arg(short, long, value_name = "N", value_parser = parse::count)]

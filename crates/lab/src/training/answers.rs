@@ -1,4 +1,5 @@
-//! The model's own answers, kept in a file as they come, so that a stopped run continues where it was.
+//! The model's own answers, kept in a file as they come, so that a stopped run continues where it
+//! was.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};

@@ -83,7 +83,7 @@ pub enum TrainingError {
         /// The model.
         path: PathBuf,
         /// Why.
-        source: EngineError,
+        source: Box<EngineError>,
     },
     /// The tokenizer refuses a text.
     #[error("{place}")]

@@ -1,5 +1,5 @@
-//! Trains an exit head: answers, hidden states, training, and the head's file. Each stage leaves its
-//! result in the working folder, so that a stopped run continues where it was.
+//! Trains an exit head: answers, hidden states, training, and the head's file. Each stage leaves
+//! its result in the working folder, so that a stopped run continues where it was.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -139,7 +139,7 @@ pub fn train_head(
 ) -> Result<TrainedHead, TrainingError> {
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, ..DraftSetup::default() };
     let loaded = Loaded::open_with(path, options.threads, &setup);
-    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source })?;
+    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source: Box::new(source) })?;
     let engine_options = EngineOptions {
         threads: options.threads,
         context: Some(options.max_length.saturating_add(1).min(loaded.info().context)),

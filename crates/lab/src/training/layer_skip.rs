@@ -41,8 +41,8 @@ pub struct LayerSkipOptions {
     pub span: usize,
     /// Probability with which the last layer is left out for a span, from 0 to 0.5.
     pub layer_dropout: f32,
-    /// Numbers of layers after which an exit is trained; empty: a quarter, a half and three quarters
-    /// of the depth. Shape: (exit).
+    /// Numbers of layers after which an exit is trained; empty: a quarter, a half and three
+    /// quarters of the depth. Shape: (exit).
     pub exits: Vec<usize>,
     /// Weight of the exits' losses together, against 1 for the loss after all layers.
     pub exit_weight: f32,
@@ -56,8 +56,8 @@ pub struct LayerSkipOptions {
     pub batch: usize,
     /// Highest learning rate.
     pub rate: f32,
-    /// Decides the spans that are held out, the order of the others, the layers that are left out, and
-    /// the turns of the exits.
+    /// Decides the spans that are held out, the order of the others, the layers that are left out,
+    /// and the turns of the exits.
     pub seed: u64,
     /// Spans that are held out to judge by, at most a tenth of them.
     pub held_out: usize,
@@ -97,7 +97,7 @@ pub fn train_layer_skip(
 ) -> Result<LayerSkipReport, TrainingError> {
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, untuned: true, ..DraftSetup::default() };
     let loaded = Loaded::open_with(path, options.threads, &setup);
-    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source })?;
+    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source: Box::new(source) })?;
     let backbone = backbone_options(options, &loaded)?;
     let spans = spans(options, &loaded, work, control)?;
     let threads = EngineOptions { threads: options.threads, ..EngineOptions::default() }.resolved_threads();

@@ -1,8 +1,9 @@
 //! Trainings that need the model's own answers: an exit head, and a model for layer skip.
 //!
 //! The arithmetic of training is the crate `selfspec-train`'s. Here are its data (answers that the
-//! model generates, hidden states that the engine computes), the working folder that keeps them, and
-//! the order of the stages. A training reports through [`TrainingControl`], which can also stop it.
+//! model generates, hidden states that the engine computes), the working folder that keeps them,
+//! and the order of the stages. A training reports through [`TrainingControl`], which can also stop
+//! it.
 
 mod answers;
 mod control;
