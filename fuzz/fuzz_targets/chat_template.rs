@@ -1,5 +1,5 @@
-//! Any chat template over any messages: an error on one line or a prompt, within bounds of time and memory. And whatever users
-//! write, a template's control tokens stay the only ones.
+//! Any chat template over any messages: an error on one line or a prompt, within bounds of time and
+//! memory. And whatever users write, a template's control tokens stay the only ones.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -31,7 +31,8 @@ static TURNS: LazyLock<ChatTemplate> = LazyLock::new(|| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    // 0xFF is in no text, so it parts the template from two messages: a template alone is an input too.
+    // 0xFF is in no text, so it parts the template from two messages: a template alone is an input
+    // too.
     let mut parts = data.split(|&b| b == 0xFF).map(String::from_utf8_lossy);
     let mut next = || parts.next().unwrap_or_default().into_owned();
     let (source, first, second) = (next(), next(), next());

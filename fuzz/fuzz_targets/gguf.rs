@@ -1,4 +1,5 @@
-//! Any bytes as a GGUF file: reading ends in a checkpoint whose every tensor and value can be had, or in an error on one line.
+//! Any bytes as a GGUF file: reading ends in a checkpoint whose every tensor and value can be had,
+//! or in an error on one line.
 #![no_main]
 
 use std::path::Path;

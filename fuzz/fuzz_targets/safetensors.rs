@@ -1,5 +1,5 @@
-//! Any bytes as a safetensors file and its `config.json` (the bytes after the last zero byte): reading ends in a checkpoint whose
-//! tensors cover the file, or in an error on one line.
+//! Any bytes as a safetensors file and its `config.json` (the bytes after the last zero byte):
+//! reading ends in a checkpoint whose tensors cover the file, or in an error on one line.
 #![no_main]
 
 use std::path::Path;
@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use selfspec_weights::Checkpoint;
 
 fuzz_target!(|data: &[u8]| {
-    // Most inputs bring no configuration: then a valid one stands in, so that the header is what is tried.
+    // Most inputs bring no configuration: then a valid one stands in, so that the header is what is
+    // tried.
     let (file, config) = match data.iter().rposition(|b| *b == 0) {
         Some(zero) if data.len() - zero > 2 && data[zero + 1] == b'{' => (&data[..zero], &data[zero + 1..]),
         _ => (data, &b"{}"[..]),

@@ -1,5 +1,5 @@
-//! Any vocabulary, from GGUF metadata or tokenizer.json, and any text: an error on one line, or tokens that the vocabulary has,
-//! none of them a control token, and text again.
+//! Any vocabulary, from GGUF metadata or tokenizer.json, and any text: an error on one line, or
+//! tokens that the vocabulary has, none of them a control token, and text again.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};

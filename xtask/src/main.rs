@@ -1,7 +1,8 @@
 //! Repository checks: `cargo xtask tidy`.
 //!
-//! Tidy holds the rules that no compiler or linter knows: which crate may know which, where unsafe code may live, how long a file
-//! may be, and that the documents speak of what is there. Every finding reads `path:line: rule: what`.
+//! Tidy holds the rules that no compiler or linter knows: which crate may know which, where unsafe
+//! code may live, how long a file may be, and that the documents speak of what is there. Every
+//! finding reads `path:line: rule: what`.
 #![forbid(unsafe_code)]
 
 mod documents;

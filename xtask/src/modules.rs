@@ -1,9 +1,10 @@
 //! Circles between the modules of a crate.
 //!
-//! A file depends on the file that defines what it names by a `crate::`, `super::` or `self::` path.
-//! Files must not depend on one another in a circle, and neither must the folders of one level.
-//! Paths are followed through re-exports (`pub use`), which are no dependency themselves: a `mod.rs`
-//! that only declares and re-exports its children is never part of a circle. Test code is left out.
+//! A file depends on the file that defines what it names by a `crate::`, `super::` or `self::`
+//! path. Files must not depend on one another in a circle, and neither must the folders of one
+//! level. Paths are followed through re-exports (`pub use`), which are no dependency themselves: a
+//! `mod.rs` that only declares and re-exports its children is never part of a circle. Test code is
+//! left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,7 +128,8 @@ fn read(krate: &Crate, files: &[File]) -> Vec<Module> {
         .collect()
 }
 
-/// The code of a file line by line, without its `#[cfg(test)]` modules; such modules in files of their own are added to `tests`.
+/// The code of a file line by line, without its `#[cfg(test)]` modules; such modules in files of
+/// their own are added to `tests`.
 fn code_without_tests(text: &str, module: &[String], tests: &mut Vec<ModulePath>) -> Vec<String> {
     let mut code: Vec<String> = Vec::new();
     let (mut after_cfg_test, mut depth) = (false, 0usize);
@@ -157,7 +159,8 @@ fn code_without_tests(text: &str, module: &[String], tests: &mut Vec<ModulePath>
     code
 }
 
-/// The modules in which the named item may be defined: the longest path that is a module, through re-exports.
+/// The modules in which the named item may be defined: the longest path that is a module, through
+/// re-exports.
 fn resolve(target: &[String], modules: &[Module], by_name: &BTreeMap<&[String], usize>, depth: usize) -> Vec<usize> {
     let Some(known) = (0..=target.len()).rev().find(|n| by_name.contains_key(&target[..*n])) else { return Vec::new() };
     let module = by_name[&target[..known]];
@@ -224,7 +227,8 @@ fn imports(code: &[String], module: &[String], names: &BTreeSet<ModulePath>) -> 
     found
 }
 
-/// Reads the rest of a path, or a tree of them in braces, that begins at `at` below `base`; the place after it.
+/// Reads the rest of a path, or a tree of them in braces, that begins at `at` below `base`; the
+/// place after it.
 fn tree(
     tokens: &[(String, usize)],
     mut at: usize,

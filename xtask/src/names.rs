@@ -6,7 +6,8 @@ use crate::finding::Finding;
 use crate::rust_source::lines;
 use crate::tree::{Crate, File, Tree};
 
-/// Most types of lower crates that a crate may hand on: those that stand in its own signatures, not a surface.
+/// Most types of lower crates that a crate may hand on: those that stand in its own signatures, not
+/// a surface.
 const MOST_REEXPORTS: usize = 8;
 
 /// Public types of the workspace that share a name, and types of one crate that do.
@@ -45,7 +46,8 @@ fn shared(types: &BTreeMap<String, Vec<(String, usize)>>, scope: &str) -> Vec<Fi
 /// The types that a file defines at its top level, their lines, and whether they are public.
 fn defined(file: &File) -> Vec<(String, usize, bool)> {
     let mut found = Vec::new();
-    for (index, line) in lines(&file.text).iter().enumerate() {
+    let code_lines = lines(&file.text);
+    for (index, line) in code_lines.iter().enumerate() {
         let code = line.code.as_str();
         if code.starts_with("mod tests") {
             break;
@@ -55,7 +57,9 @@ fn defined(file: &File) -> Vec<(String, usize, bool)> {
             None => (false, code.strip_prefix("pub(crate) ").unwrap_or(code)),
         };
         let Some((kind, rest)) = rest.split_once(' ') else { continue };
-        if matches!(kind, "struct" | "enum" | "trait" | "union") {
+        // Two definitions for two targets are one type.
+        let for_a_target = index > 0 && code_lines[index - 1].code.starts_with("#[cfg(");
+        if !for_a_target && matches!(kind, "struct" | "enum" | "trait" | "union") {
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             found.push((name, index + 1, public));
         }

@@ -39,8 +39,8 @@ enum Kind {
     Literal,
 }
 
-/// Length and kind of what `rest` begins with; it is not empty. `in_word`: the code before it ends in an identifier character, so that an `r` or
-/// `b` here is not the prefix of a literal.
+/// Length and kind of what `rest` begins with; it is not empty. `in_word`: the code before it ends
+/// in an identifier character, so that an `r` or `b` here is not the prefix of a literal.
 fn token(rest: &[char], in_word: bool) -> (usize, Kind) {
     match rest {
         ['/', '/', ..] => (rest.iter().position(|c| *c == '\n').unwrap_or(rest.len()), Kind::Comment),

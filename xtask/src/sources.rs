@@ -51,7 +51,8 @@ pub(crate) fn check(file: &File, owner: Option<&str>) -> Vec<Finding> {
     findings
 }
 
-/// Comments that stand alone on their lines and are wider than they may be; a line of one word (an address) may be.
+/// Comments that stand alone on their lines and are wider than they may be; a line of one word (an
+/// address) may be.
 fn wide_comments(file: &File, lines: &[Line]) -> Vec<Finding> {
     let wide = file.text.lines().zip(lines).enumerate().filter(|(_, (text, line))| {
         line.code.trim().is_empty()
@@ -89,7 +90,8 @@ pub(crate) fn forbids_unsafe(root: &File, owner: Option<&str>) -> Vec<Finding> {
     vec![Finding::new(&root.path, 1, "forbid-unsafe", "`#![forbid(unsafe_code)]` is missing")]
 }
 
-/// What an `unsafe` at byte `at` of a line introduces; `None` where it is part of a type or an attribute.
+/// What an `unsafe` at byte `at` of a line introduces; `None` where it is part of a type or an
+/// attribute.
 fn kind(lines: &[Line], index: usize, at: usize) -> Option<&'static str> {
     let here = &lines[index].code[at + "unsafe".len()..];
     let mut rest = here.trim_start();
@@ -103,14 +105,16 @@ fn kind(lines: &[Line], index: usize, at: usize) -> Option<&'static str> {
         r if r.starts_with('{') => Some("unsafe block"),
         r if r.starts_with("impl") => Some("unsafe impl"),
         r if r.starts_with("trait") => Some("unsafe trait"),
-        // `unsafe fn(` and `unsafe extern "C" fn(` are types of pointers; a name follows in a function.
+        // `unsafe fn(` and `unsafe extern "C" fn(` are types of pointers; a name follows in a
+        // function.
         r if r.starts_with("fn") && !r["fn".len()..].trim_start().starts_with('(') => Some("unsafe fn"),
         r if r.starts_with("extern") && !r.contains("fn(") => Some("unsafe extern"),
         _ => None,
     }
 }
 
-/// Whether the comments above line `index` argue its safety: directly above, or above the statement that the line is part of.
+/// Whether the comments above line `index` argue its safety: directly above, or above the statement
+/// that the line is part of.
 fn is_argued(lines: &[Line], index: usize) -> bool {
     if argues(&lines[index].comment) {
         return true;
@@ -175,8 +179,9 @@ impl Scopes {
         self.head_argued = false;
     }
 
-    /// Whether an enclosing block states the contract of the functions within: a trait or impl with a safety comment of its own, or the
-    /// implementation of a trait, whose functions keep to the trait's. `before`: the code before the place on its line.
+    /// Whether an enclosing block states the contract of the functions within: a trait or impl with
+    /// a safety comment of its own, or the implementation of a trait, whose functions keep to the
+    /// trait's. `before`: the code before the place on its line.
     fn give_contract(&self, before: &str) -> bool {
         self.open.contains(&true) || before.contains('{') && gives_contract(before)
     }

@@ -8,7 +8,7 @@ use selfspec_lab::serve_bench::{
 };
 
 use crate::args::{BenchServeArgs, Endpoint, ServedSpeculation};
-use crate::failure::{Told, hinted, usage};
+use crate::failure::{AlreadyReported, hinted, usage};
 use crate::out_path;
 use crate::output::{self, Ui, shown};
 use crate::progress::LabBars;
@@ -111,5 +111,5 @@ fn print_failures(report: &LoadReport, ui: &Ui) -> anyhow::Result<()> {
             ui.hint(hint);
         }
     }
-    if failed == all { Err(Told.into()) } else { Ok(()) }
+    if failed == all { Err(AlreadyReported.into()) } else { Ok(()) }
 }

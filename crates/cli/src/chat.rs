@@ -31,7 +31,7 @@ const HELP: &str = "\
 Ctrl-C ends an answer; pressed twice at the prompt it leaves
 ";
 
-/// Lines that the history keeps.
+/// Most lines of the history.
 const HISTORY: usize = 1000;
 
 pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
@@ -184,15 +184,15 @@ impl TerminalChat<'_> {
     }
 }
 
-/// Presses of Ctrl-C at the prompt. It sees every line as it is typed, in the part of a hinter: what is typed after a press takes
-/// the press back.
+/// Presses of Ctrl-C at the prompt. As a hinter it sees every line while it is typed: typing after
+/// a press cancels the press.
 #[derive(Debug, Default)]
 struct Presses {
     pressed: Cell<bool>,
 }
 
 impl Presses {
-    /// Ctrl-C was pressed; whether it follows another press.
+    /// Counts a press of Ctrl-C; true if it follows another one.
     fn again(&self) -> bool {
         self.pressed.replace(true)
     }
@@ -235,7 +235,7 @@ fn editor() -> anyhow::Result<Prompter> {
     Ok(editor)
 }
 
-/// The file that keeps what the user typed, beside the models.
+/// The file of the lines that the user typed, beside the models.
 fn history_file(ui: &Ui) -> Option<PathBuf> {
     model::hub_options(ui).ok().map(|o| o.home.join("chat-history.txt"))
 }

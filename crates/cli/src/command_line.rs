@@ -1,8 +1,10 @@
-//! From words and variables to plain data: every flag can also be set by a variable, and a flag on the command line is stronger.
+//! From words and variables to plain data. Every flag has a variable, and a flag on the command
+//! line wins over variables.
 //!
 //! - An empty variable counts as unset.
-//! - A variable that contradicts a flag on the command line yields to it; `--verbose` tells.
-//! - Two flags that contradict each other, or two variables, are wrong usage, named as the user gave them.
+//! - A variable that contradicts a flag on the command line is ignored; `--verbose` reports it.
+//! - Two flags or two variables that contradict each other are wrong usage, and the message names
+//!   them as the user gave them.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -17,7 +19,8 @@ use selfspec_engine::ExitHeadSource;
 use crate::args::{Cli, Spec};
 use crate::failure::usage;
 
-/// Flags that contradict each other, by their ids. A command without one of them cannot have the contradiction.
+/// Flags that contradict each other, by their ids. A pair does not matter to a command that lacks
+/// one.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     ("prompt_file", "prompt"),
     ("system", "raw"),
@@ -31,7 +34,8 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ("count", "json"),
 ];
 
-/// Flags that mean nothing without speculation. An exit head counts where it is one: `off` goes with everything but itself.
+/// Flags that mean nothing without speculation. `--exit-head off` is no exit head, and contradicts
+/// `--spec exit-head` alone.
 const SPECULATIVE: &[&str] = &[
     "exit_layer",
     "skip_layers",
@@ -44,7 +48,7 @@ const SPECULATIVE: &[&str] = &[
     EXIT_HEAD,
 ];
 
-/// Of these, the ones that mean nothing to prompt lookup.
+/// Those of them that mean nothing to prompt lookup.
 const OF_LAYERS: &[&str] = &["exit_layer", "skip_layers", "min_confidence", EXIT_HEAD];
 
 /// Flags that name layers to draft with.
@@ -52,13 +56,13 @@ const OF_PLANS: &[&str] = &["exit_layer", "skip_layers"];
 
 const EXIT_HEAD: &str = "exit_head";
 
-/// What the user asked for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct CommandLine {
     pub(crate) cli: Cli,
-    /// Variables that yielded to flags, a sentence each.
+    /// A sentence for each variable that is ignored.
     pub(crate) yielded: Vec<String>,
-    /// Why the flags or the variables do not fit together.
+    /// The contradiction between flags or variables, if there is one.
     pub(crate) contradiction: Option<String>,
 }
 
@@ -66,11 +70,11 @@ impl CommandLine {
     /// The command line and the environment of this process.
     ///
     /// # Errors
-    /// Not a command line of this program, or its help.
+    /// The words are no command line of this program, or ask for help.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let words: Vec<_> = std::env::args_os().collect();
         let is_set = |name: &OsStr| std::env::var_os(name).is_some_and(|v| !v.is_empty());
-        // What is wrong without any variable is wrong on the command line.
+        // An error without any variable is an error of the command line itself.
         command(&|_, _| false).try_get_matches_from(&words).map_err(about_prompts)?;
         let mut dropped: Vec<String> = Vec::new();
         let mut yielded = Vec::new();
@@ -78,7 +82,7 @@ impl CommandLine {
             let mut command = command(&|id, name| is_set(name) && !dropped.iter().any(|d| d == id));
             let parsed = command.try_get_matches_from_mut(&words).map_err(|e| of_variable(e, &command))?;
             let pairs = contradictions(&parsed);
-            if let Some((variable, flag)) = pairs.iter().find_map(Pair::that_yields) {
+            if let Some((variable, flag)) = pairs.iter().find_map(ContradictoryFlags::ignored_variable) {
                 yielded.push(format!("{variable} is ignored: {flag} is on the command line"));
                 dropped.push(variable.id.to_owned());
                 continue;
@@ -89,7 +93,7 @@ impl CommandLine {
         }
     }
 
-    /// Refuses what does not fit together.
+    /// Refuses contradictions.
     ///
     /// # Errors
     /// Two flags, or two variables, contradict each other.
@@ -101,8 +105,8 @@ impl CommandLine {
     }
 }
 
-/// Prints help or why the words are no command line of this program.
-pub(crate) fn tell(error: &clap::Error) -> ExitCode {
+/// Prints help, or why the words are no command line of this program.
+pub(crate) fn print_error(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     let code = error.exit_code();
     ExitCode::from(match printed {
@@ -131,7 +135,8 @@ fn adapt(command: Command, variable: &impl Fn(&str, &OsStr) -> bool) -> Command 
             arg = arg.value_parser(BoolishValueParser::new()).overrides_with(id);
         }
         if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_positional() {
-            arg = arg.allow_negative_numbers(true); // so that a number out of range is told its range, and is no unknown flag
+            // A negative number is then out of range, and not an unknown flag.
+            arg = arg.allow_negative_numbers(true);
         }
         arg
     });
@@ -143,7 +148,7 @@ fn variable_of(id: &str) -> String {
     format!("SELFSPEC_{}", id.to_ascii_uppercase())
 }
 
-/// The error, with a tip where a prompt seems to stand behind the model.
+/// The error, with a tip if a prompt seems to follow the model.
 fn about_prompts(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
     if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
@@ -160,7 +165,7 @@ fn about_prompts(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The error, with the variable in place of the flag that it stands for: the command line alone was found good before.
+/// The error, with the variable's name in place of the flag's: the command line alone is sound.
 fn of_variable(mut error: clap::Error, command: &Command) -> clap::Error {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return error };
     let all = std::iter::once(command).chain(command.get_subcommands());
@@ -171,15 +176,15 @@ fn of_variable(mut error: clap::Error, command: &Command) -> clap::Error {
     error
 }
 
-/// A flag that is in force, and where it comes from.
+/// A flag that is set, and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Given {
+struct SetFlag {
     id: &'static str,
     value: &'static str, // shown with the flag; empty for most
     variable: bool,
 }
 
-impl Given {
+impl SetFlag {
     fn of(id: &'static str, matches: &ArgMatches) -> Option<Self> {
         if !matches.ids().any(|i| i == id) {
             return None;
@@ -191,11 +196,11 @@ impl Given {
         };
         // A switch can be set to false by its variable.
         let on = !matches!(matches.try_get_one::<bool>(id), Ok(Some(false)));
-        on.then_some(Given { id, value: "", variable })
+        on.then_some(SetFlag { id, value: "", variable })
     }
 }
 
-impl std::fmt::Display for Given {
+impl std::fmt::Display for SetFlag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.variable {
             f.write_str(&variable_of(self.id))?;
@@ -212,20 +217,20 @@ impl std::fmt::Display for Given {
 
 /// Two flags that do not fit together.
 #[derive(Debug)]
-struct Pair {
-    one: Given,
-    other: Given,
+struct ContradictoryFlags {
+    one: SetFlag,
+    other: SetFlag,
     verb: &'static str,
 }
 
-impl Pair {
-    /// Both halves of one prompt. A variable for one half, set for another run, is no part of it.
+impl ContradictoryFlags {
+    /// Whether it is a prompt of two parts, both given on the command line.
     fn is_whole_prompt(&self) -> bool {
         self.one.id == "prompt_file" && !self.one.variable && !self.other.variable
     }
 
-    /// The variable and the flag that it yields to, if it is one of each.
-    fn that_yields(&self) -> Option<(Given, Given)> {
+    /// The variable that is ignored and the flag that wins, if it is one of each.
+    fn ignored_variable(&self) -> Option<(SetFlag, SetFlag)> {
         match (self.one.variable, self.other.variable) {
             (true, false) => Some((self.one, self.other)),
             (false, true) => Some((self.other, self.one)),
@@ -234,12 +239,14 @@ impl Pair {
     }
 }
 
-fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
+fn contradictions(matches: &ArgMatches) -> Vec<ContradictoryFlags> {
     let Some((_, matches)) = matches.subcommand() else { return Vec::new() };
-    let given = |id| Given::of(id, matches);
-    let mut pairs: Vec<Pair> = CONTRADICTIONS
+    let given = |id| SetFlag::of(id, matches);
+    let mut pairs: Vec<ContradictoryFlags> = CONTRADICTIONS
         .iter()
-        .filter_map(|(one, other)| Some(Pair { one: given(one)?, other: given(other)?, verb: "cannot be used with" }))
+        .filter_map(|(one, other)| {
+            Some(ContradictoryFlags { one: given(one)?, other: given(other)?, verb: "cannot be used with" })
+        })
         .filter(|pair| !pair.is_whole_prompt())
         .collect();
     let (spec, useless) = match matches.try_get_one::<Spec>("spec") {
@@ -250,12 +257,12 @@ fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
         _ => return pairs,
     };
     let no_head = matches!(matches.try_get_one::<ExitHeadSource>(EXIT_HEAD), Ok(Some(ExitHeadSource::Off)));
-    if let Some(other) = given("spec").map(|g| Given { value: spec, ..g }) {
+    if let Some(other) = given("spec").map(|g| SetFlag { value: spec, ..g }) {
         let useless = useless.iter().filter(|id| !(no_head && **id == EXIT_HEAD)).filter_map(|id| given(id));
-        pairs.extend(useless.map(|one| Pair { one, other, verb: "does not apply to" }));
+        pairs.extend(useless.map(|one| ContradictoryFlags { one, other, verb: "does not apply to" }));
         let off = given(EXIT_HEAD).filter(|_| no_head && spec == "exit-head");
-        let off = off.map(|one| Given { value: "off", ..one });
-        pairs.extend(off.map(|one| Pair { one, other, verb: "cannot be used with" }));
+        let off = off.map(|one| SetFlag { value: "off", ..one });
+        pairs.extend(off.map(|one| ContradictoryFlags { one, other, verb: "cannot be used with" }));
     }
     pairs
 }
@@ -264,7 +271,7 @@ fn contradictions(matches: &ArgMatches) -> Vec<Pair> {
 mod tests {
     use super::*;
 
-    /// The names that messages show are built from ids, and the table is of ids: both must be those of real flags.
+    /// Messages build names from ids, and the tables hold ids: both must belong to real flags.
     #[test]
     fn contradictions_are_between_flags_that_exist_and_names_follow_from_ids() {
         let mut command = command(&|_, _| true);
@@ -273,7 +280,7 @@ mod tests {
         let ids = CONTRADICTIONS.iter().flat_map(|(a, b)| [a, b]).chain(SPECULATIVE).chain(OF_LAYERS);
         for id in ids {
             let arg = known.iter().find(|a| a.get_id() == id).unwrap_or_else(|| panic!("{id}"));
-            let given = |variable| Given { id, value: "", variable }.to_string();
+            let given = |variable| SetFlag { id, value: "", variable }.to_string();
             assert_eq!(arg.get_long().map(|l| format!("--{l}")), Some(given(false)));
             assert_eq!(arg.get_env().and_then(OsStr::to_str), Some(given(true).as_str()));
         }

@@ -5,7 +5,7 @@ use selfspec_lab::doctor::{DoctorOptions, PlantedFault, doctor, strange_prompts}
 use selfspec_lab::prompts::{self, PromptCase, PromptStyle};
 
 use crate::args::{DoctorArgs, DoctorFormat, HeadArgs, Plant};
-use crate::failure::{Told, usage};
+use crate::failure::{AlreadyReported, usage};
 use crate::model;
 use crate::output::{self, Ui};
 use crate::progress::LabBars;
@@ -14,8 +14,8 @@ pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
     let prompts = prompts::spread(&prompts(args, ui)?, args.limit);
     let load = |heads: &HeadArgs| model::load(&args.model.model, args.compute.threads, heads, ui);
     let mut heads = args.compute.heads.clone();
-    // A planted fault must be found whatever a tuning chose. But the record of another domain may
-    // be the tuning's.
+    // A planted fault must be found whatever a tuning chose. Only the record of acceptance by
+    // domain may come from the tuning.
     heads.no_tuning |= args.plant.is_some();
     let mut loaded = load(&heads)?;
     if args.plant == Some(Plant::Domain) && loaded.draft_heads().exit.is_none() {
@@ -46,12 +46,12 @@ pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
     }
     if report.found() == Some(false) {
         ui.error("the planted fault is not the first that was named");
-        return Err(Told.into());
+        return Err(AlreadyReported.into());
     }
-    if report.healthy() { Ok(()) } else { Err(Told.into()) }
+    if report.healthy() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
-/// The prompts asked for, or those of strange kinds if they are planted.
+/// The prompts that the flags name, or strange ones if those are planted.
 fn prompts(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<Vec<PromptCase>> {
     if args.plant != Some(Plant::Domain) {
         return Ok(prompts::load(args.prompts.as_deref(), None)?);

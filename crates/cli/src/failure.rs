@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! How a command fails: messages, hints and exit codes.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use selfspec_lab::prompts::PromptsError;
 use crate::args::Command;
 use crate::output::Ui;
 
-/// The flags do not fit together, or an input that they name is unusable: exit code 2.
+/// Wrong usage: flags that contradict each other, or an unusable input. Exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Usage {
@@ -19,12 +19,12 @@ pub(crate) struct Usage {
     hint: Option<String>,
 }
 
-/// Wrong usage, with what to do about it.
+/// Wrong usage, with a hint.
 pub(crate) fn usage(message: impl Into<String>, hint: impl Into<Option<&'static str>>) -> anyhow::Error {
     Usage { message: message.into(), hint: hint.into().map(str::to_owned) }.into()
 }
 
-/// A failure whose remedy only the place that met it knows: exit code 1.
+/// A failure with a hint of its own. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 struct Hinted {
@@ -32,12 +32,12 @@ struct Hinted {
     hint: String,
 }
 
-/// A failure, with what to do about it.
+/// A failure with a hint.
 pub(crate) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Hinted { message: message.into(), hint: hint.into() }.into()
 }
 
-/// A prompt that leaves no room, with the flag for a longer context where the model allows one.
+/// A prompt that leaves no room, with a hint at `-c` if the model allows a longer context.
 pub(crate) fn too_long(error: anyhow::Error, most: usize) -> anyhow::Error {
     match engine_error(&error) {
         Some(EngineError::PromptTooLong { context, .. }) if *context < most => {
@@ -47,26 +47,26 @@ pub(crate) fn too_long(error: anyhow::Error, most: usize) -> anyhow::Error {
     }
 }
 
-/// The user pressed Ctrl-C: exit code 130.
+/// The user pressed Ctrl-C. Exit code 130.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// The command has said everything already: exit code 1.
+/// The command has printed why it fails. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("failed")]
-pub(crate) struct Told;
+pub(crate) struct AlreadyReported;
 
-/// Prints what went wrong and gives the exit code.
+/// Prints the error and its hint, and returns the exit code.
 pub(crate) fn report(result: anyhow::Result<()>, command: &Command, ui: &Ui) -> u8 {
     let Err(error) = result else { return 0 };
-    if error.is::<Told>() {
+    if error.is::<AlreadyReported>() {
         return 1;
     }
     if error.is::<Interrupted>() {
         return 130;
     }
-    // Whoever read our output has had enough of it.
+    // The reader of our output has closed it.
     if error.chain().any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)) {
         return 0;
     }
@@ -78,7 +78,7 @@ pub(crate) fn report(result: anyhow::Result<()>, command: &Command, ui: &Ui) -> 
     if error.is::<Usage>() || is_unusable_input(&error) { 2 } else { 1 }
 }
 
-/// Whether the error lies in a file that the user gave: wrong usage, as wrong flags are.
+/// Whether a file that the user gave is at fault, which counts as wrong usage.
 fn is_unusable_input(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<PromptsError>(), Some(PromptsError::Line { .. } | PromptsError::Empty { .. }))
 }
@@ -110,8 +110,8 @@ fn hub_error(error: &anyhow::Error) -> Option<&HubError> {
     })
 }
 
-/// A message and its cause. What the cause repeats is not said twice: all of it, or the path that
-/// it begins with.
+/// A message and its cause. A cause that the message contains is left out, and so is a path that
+/// the cause repeats at its beginning.
 fn join(message: String, cause: String) -> String {
     if message.is_empty() {
         return cause;
@@ -147,7 +147,7 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
     })
 }
 
-/// What to say where a prompt seems to stand in the model's place.
+/// A hint if a prompt seems to stand in the model's place.
 fn prompt_hint(error: &HubError, command: &Command) -> Option<String> {
     let verb = match command {
         Command::Run(_) => "run",

@@ -22,7 +22,7 @@ struct Line {
 
 impl Line {
     fn new(cached: CachedModel) -> Self {
-        // A file that cannot be read as a model is listed all the same: the list is how one finds it.
+        // A file that cannot be read as a model is listed too, so that the user can find it.
         let info = if cached.complete { ModelInfo::read(&cached.root).ok() } else { None };
         Line {
             ty: info.map(|i| show::type_words(&i)),

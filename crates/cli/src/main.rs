@@ -1,7 +1,9 @@
-//! The `selfspec` command. Thin: the subcommands parse flags into plain data, hand it to the engine and print what comes back.
+//! The `selfspec` command. A subcommand turns flags into plain data, calls a library (`selfspec`,
+//! `selfspec-lab`, `selfspec-server`, `selfspec-hub`), and prints the result.
 //!
-//! Data goes to standard output, everything else to standard error. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 when
-//! interrupted. Without a terminal there is no colour and no progress bar; a broken pipe ends the program quietly.
+//! Data goes to standard output, everything else to standard error. Exit codes: 0, 1 for a failure,
+//! 2 for wrong usage, 130 when interrupted. Without a terminal there is no colour and no progress
+//! bar. A broken pipe ends the program quietly.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +46,7 @@ use output::Ui;
 fn main() -> ExitCode {
     let line = match CommandLine::read() {
         Ok(line) => line,
-        Err(error) => return command_line::tell(&error),
+        Err(error) => return command_line::print_error(&error),
     };
     let ui = Ui::new(&line.cli.global);
     line.yielded.iter().for_each(|variable| ui.detail(variable));

@@ -1,4 +1,4 @@
-//! Paths that a command is to write at its end: found out at its beginning, before hours of work.
+//! Output paths, checked at the beginning of a command, before hours of work.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -7,10 +7,11 @@ use anyhow::Context;
 
 use crate::failure::usage;
 
-/// Refuses an output that cannot be written. `what` names it as the user did; `file`: it must not be a folder.
+/// Refuses an output that cannot be written. `what` is its name in messages; `file`: it must not be
+/// a folder.
 ///
 /// # Errors
-/// It lies in a folder that is not there, or that takes no new file, or is a folder itself.
+/// Its folder does not exist or takes no new file, or it is a folder itself.
 pub(crate) fn check(what: &str, out: &Path, file: bool) -> anyhow::Result<()> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {

@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Color, Global};
 
-/// What the user wants to see, and what the terminal can show.
+/// The user's choices for output, and the terminal's abilities.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ui {
     /// Print nothing but data and errors.
@@ -58,19 +58,19 @@ impl Ui {
         }
     }
 
-    /// Something that may not be as the user thinks.
+    /// A warning.
     pub(crate) fn warn(&self, line: &str) {
         if !self.quiet {
             self.line(Some(("warning", "33")), line);
         }
     }
 
-    /// Why the command fails.
+    /// An error.
     pub(crate) fn error(&self, line: &str) {
         self.line(Some(("error", "31")), line);
     }
 
-    /// What to do about it.
+    /// A hint below an error.
     pub(crate) fn hint(&self, line: &str) {
         self.line(Some(("hint", "36")), line);
     }
@@ -78,7 +78,7 @@ impl Ui {
     fn line(&self, label: Option<(&str, &str)>, line: &str) {
         let line = shown(line);
         let mut stderr = io::stderr().lock();
-        // Standard error may be closed; there is nobody left to tell.
+        // Standard error may be closed, and there is no other place to report it.
         let _ = match label {
             Some((label, code)) if self.color_on(io::stderr().is_terminal()) => {
                 writeln!(stderr, "\x1b[1;{code}m{label}\x1b[0m: {line}")
@@ -89,14 +89,15 @@ impl Ui {
     }
 }
 
-/// Whether a character would act on a terminal, or on the order of the text, instead of being seen.
+/// Whether a character controls a terminal or the direction of the text instead of being visible.
 pub(crate) fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
         || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A text as one visible line: what would act is escaped. Names, messages and templates come from files of strangers.
+/// A text as one visible line, with control characters escaped: names, messages and templates come
+/// from untrusted files.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -129,7 +130,8 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(println(&serde_json::to_string_pretty(value)?)?)
 }
 
-/// Sends the program's log to standard error: warnings, more with `--verbose`, anything with `SELFSPEC_LOG`.
+/// Sends the program's log to standard error: warnings, more with `--verbose`, or as `SELFSPEC_LOG`
+/// says.
 pub(crate) fn log_to_stderr(ui: &Ui) {
     let default = match (ui.quiet, ui.verbose) {
         (true, _) => "error",
@@ -154,8 +156,8 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A table: columns as wide as their widest cell, two spaces apart; the columns in `right` are set flush right.
-/// What would act on a terminal is escaped.
+/// A table: columns as wide as their widest cell, two spaces apart; the columns in `right` are set
+/// flush right. Control characters are escaped.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|r| r.iter().map(|cell| shown(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_act_on_a_terminal_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(shown("a\u{1b}[31mb\u{7}\n\u{9b}\u{202e}c"), "a\\u{1b}[31mb\\u{7}\\n\\u{9b}\\u{202e}c");
         assert!(matches!(shown("über 漢字 🙂"), Cow::Borrowed(_)));
         assert_eq!(table(&[vec!["\u{7f}".to_owned(), "x".to_owned()]], &[]), "\\u{7f}  x\n");

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use selfspec_hub::{FetchEvent, FetchProgress};
+use selfspec_lab::training::{StopSignal, TrainingControl, TrainingNote};
 use selfspec_lab::{LabNote, StageProgress};
 
 use crate::output::Ui;
+use crate::signals::Pausing;
 
-/// Shows what the hub does: bars on a terminal, warnings in any case.
+/// Shows the hub's progress: bars on a terminal, warnings in any case.
 pub(crate) struct HubProgress {
     ui: Ui,
     bar: RefCell<Option<ProgressBar>>,
@@ -78,11 +80,6 @@ impl Steps {
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }
-
-    /// So many steps are done.
-    pub(crate) fn set(&self, done: u64) {
-        self.0.set_position(done);
-    }
 }
 
 impl Drop for Steps {
@@ -91,7 +88,7 @@ impl Drop for Steps {
     }
 }
 
-/// Shows how far work of the lab is: one bar at a time, and notes.
+/// Shows the lab's progress: one bar at a time, and notes.
 pub(crate) struct LabBars {
     ui: Ui,
     stage: Mutex<Option<Steps>>,
@@ -127,6 +124,20 @@ impl StageProgress for LabBars {
             true => self.ui.detail(&note.to_string()),
             false => self.ui.note(&note.to_string()),
         }
+    }
+}
+
+impl TrainingControl for LabBars {
+    fn training_note(&self, note: &TrainingNote) {
+        match note.is_detail() {
+            true => self.ui.detail(&note.to_string()),
+            false => self.ui.note(&note.to_string()),
+        }
+    }
+
+    fn stop_signal(&self) -> StopSignal<'_> {
+        let pausing = Pausing::new();
+        Box::new(move || pausing.interrupted())
     }
 }
 

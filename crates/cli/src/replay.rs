@@ -8,11 +8,11 @@ use selfspec_lab::rollout::{
 
 use crate::ab;
 use crate::args::{ReplayArgs, Speed};
-use crate::failure::{Told, usage};
+use crate::failure::{AlreadyReported, usage};
 use crate::output::{self, Ui};
 use crate::progress::LabBars;
 
-/// Requests that are named one by one.
+/// Most requests that are listed one by one.
 const NAMED: usize = 10;
 
 pub(crate) fn run(args: &ReplayArgs, ui: &Ui) -> anyhow::Result<()> {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ReplayArgs, ui: &Ui) -> anyhow::Result<()> {
         true => output::print_json(&report.json())?,
         false => output::print(&text(&report))?,
     }
-    if report.ok() { Ok(()) } else { Err(Told.into()) }
+    if report.ok() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
 fn text(report: &ReplayReport) -> String {

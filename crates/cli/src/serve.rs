@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context;
-use selfspec_engine::{Engine, EngineOptions};
 use selfspec_server::{RecordOptions, ServeError, ServeOptions, Server};
 
 use crate::args::ServeArgs;
@@ -22,19 +20,7 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     if let Some(file) = &args.access.api_key_file {
         api_keys.extend(keys_of(file)?);
     }
-    let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
-    let most = loaded.info().context;
-    if let Some(context) = args.load.context.filter(|context| *context > most) {
-        return Err(usage(format!("-c {context}: the model was made for {most} positions"), None));
-    }
-    let options = EngineOptions {
-        context: args.load.context,
-        kv_bytes: args.load.kv_mib.map(|mib| mib << 20),
-        max_batch: args.load.max_batch,
-        prefix_cache: !args.load.no_prefix_cache,
-        ..args.compute.engine()
-    };
-    let engine = Arc::new(Engine::open_with(&loaded, &options)?);
+    let model = model::serve(&args.model.model, &args.load, &args.compute, ui)?;
     let addr = SocketAddr::new(args.access.host, args.access.port);
     let name = args.access.model_name.clone().unwrap_or_else(|| name(&args.model.model));
     let open = api_keys.is_empty();
@@ -50,7 +36,7 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
         record: args.watch.record.clone().map(|path| RecordOptions { path, prompts: args.watch.record_prompts }),
         ..ServeOptions::new(addr, name.clone())
     };
-    let server = Server::bind(engine, options).map_err(|error| match error {
+    let server = Server::bind(model.engine().clone(), options).map_err(|error| match error {
         ServeError::Origin { .. } => usage(format!("--cors-origin: {error}"), None),
         error => error.into(),
     })?;
@@ -63,19 +49,19 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The keys of a file: one a line, without what follows a `#`.
+/// The keys of a file, one on each line; text after a `#` is a comment.
 fn keys_of(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("--api-key-file {}", file.display()))?;
     let keys = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let keys: Vec<String> = keys.filter(|key| !key.is_empty()).map(str::to_owned).collect();
     if keys.is_empty() {
-        // Without keys everyone would be let in, which is not what a file of keys is for.
+        // Without keys the server would be open, which a user with a file of keys does not want.
         return Err(usage(format!("--api-key-file {}: there is no key in it", file.display()), None));
     }
     Ok(keys)
 }
 
-/// The model's name in the API: an alias as it is, of a path the last part without its ending.
+/// The model's name in the API: an alias, or the last part of a path without its extension.
 fn name(model: &str) -> String {
     let path = Path::new(model);
     let last = if path.extension().is_some_and(|end| end == "gguf") { path.file_stem() } else { path.file_name() };

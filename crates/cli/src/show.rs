@@ -118,7 +118,7 @@ fn print(args: &ShowArgs, path: &Path, info: &ModelInfo, fault: Option<&EngineEr
     Ok(output::print(&table(&rows, &[]))?)
 }
 
-/// A model's kind in a few words: architecture, size, the mix of types that it names or the type that most of it is in.
+/// A model's kind in a few words: architecture, size, and its file type or the type of most bytes.
 pub(crate) fn type_words(info: &ModelInfo) -> String {
     let most = info.tensor_types.first().map(|t| t.name.as_str());
     let ty = info.file_type.or(most).unwrap_or("no tensors");

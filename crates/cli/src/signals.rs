@@ -1,4 +1,5 @@
-//! Ctrl-C: ends a generation if one is registered, lets long work that asked for it put its state away, else ends the program.
+//! Ctrl-C: cancels a registered generation, or asks long work to save its state and end, or ends
+//! the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ fn running() -> MutexGuard<'static, Option<Canceller>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Handles Ctrl-C from now on. Where no generation is registered, and at the second press, the program ends with 130.
+/// Handles Ctrl-C from now on. With no generation registered, and at the second press, the program
+/// ends with 130.
 pub(crate) fn install() -> anyhow::Result<()> {
     ctrlc::set_handler(|| match running().take() {
         Some(canceller) => {
@@ -26,7 +28,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// While this lives, the first Ctrl-C ends nothing: the work looks for it, puts its state away and ends itself.
+/// While this lives, the first Ctrl-C only sets a flag: the work sees it, saves its state and ends.
 #[derive(Debug)]
 pub(crate) struct Pausing;
 
@@ -49,7 +51,7 @@ impl Drop for Pausing {
     }
 }
 
-/// While this lives, Ctrl-C ends the generation and not the program.
+/// While this lives, Ctrl-C cancels the generation instead of ending the program.
 #[derive(Debug)]
 pub(crate) struct Guarded;
 

@@ -5,7 +5,7 @@ use selfspec_engine::{LayerPlan, Readout};
 use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
 
-/// The drafter that was used last; if none was, the one that was asked for.
+/// The drafter of the latest draft; without drafts, the one that was requested.
 pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -> &'static str {
     match (stats.drafter, &speculation.drafter) {
         (Some(kind), _) => kind.flag(),
@@ -58,7 +58,7 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
     if stats.drafted > 0 {
         line += &format!(", {} rejected", stats.rejected);
     }
-    // They came after a rejected one, or the answer ended before them.
+    // They followed a rejected draft, or the answer ended before them.
     let unjudged = stats.drafted.saturating_sub(stats.accepted + stats.rejected);
     if unjudged > 0 {
         line += &format!(", {unjudged} not looked at");
@@ -73,8 +73,8 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
 /// Most characters of the line about speculation.
 const LINE: usize = 160;
 
-/// Why drafters are off, with as much detail as fits: all but the costs in brackets, or only the first figure of each drafter.
-/// `--json` has all of it.
+/// Why drafters are off, with as much detail as fits: without the costs in brackets, or with the
+/// first figure of each drafter alone. `--json` has all of it.
 fn brief(why: &str, room: usize) -> String {
     let each = |end: &str| why.split("; ").map(|w| w.split(end).next().unwrap_or(w)).collect::<Vec<_>>().join("; ");
     let text = each(" (");
@@ -96,13 +96,13 @@ pub(crate) struct RunJson<'a> {
     text: &'a str,
     token_ids: &'a [u32],
     finish_reason: String,
-    usage: Usage,
+    usage: TokenCounts,
     timings: Timings,
     speculation: Speculation,
 }
 
 #[derive(Debug, Serialize)]
-struct Usage {
+struct TokenCounts {
     prompt_tokens: usize,
     completion_tokens: usize,
 }
@@ -134,7 +134,7 @@ impl<'a> RunJson<'a> {
             text: &summary.text,
             token_ids: &summary.token_ids,
             finish_reason: summary.finish_reason.to_string(),
-            usage: Usage { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
+            usage: TokenCounts { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
             timings: Timings {
                 prompt_ms: summary.prompt_s * 1e3,
                 predicted_ms: summary.predicted_s * 1e3,
@@ -155,7 +155,7 @@ impl<'a> RunJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_speculate::{DraftPath, DrafterOff, OffCause};
+    use selfspec_speculate::{DraftPath, DrafterOff, DrafterOffCause};
 
     use super::*;
 
@@ -171,7 +171,7 @@ mod tests {
         let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
         stats.drafters_off = vec![DrafterOff {
             drafter: DrafterKind::LayerSkip,
-            cause: OffCause::Unprofitable { speedup: 0.75 },
+            cause: DrafterOffCause::Unprofitable { speedup: 0.75 },
             acceptance: 0.5,
             judged: 1.0,
             draft_step: Some((path, 0.6)),

@@ -43,16 +43,16 @@ fn print(args: &TokenizeArgs, ids: Vec<u32>, tokenizer: &Tokenizer) -> anyhow::R
     if args.json {
         return output::print_json(&Tokens { ids, pieces });
     }
-    // On lines, what would break them is escaped.
+    // Characters that would break a line are escaped.
     let line = |id: &u32| format!("{id:>8}  {}\n", piece(tokenizer, *id, |text| text.escape_debug().to_string()));
     Ok(output::print(&ids.iter().map(line).collect::<String>())?)
 }
 
-/// The text of one token, through `show`. Bytes that are no characters by themselves are written as `\xNN`.
+/// The text of one token, through `show`. Bytes that are no whole character become `\xNN`.
 fn piece(tokenizer: &Tokenizer, id: u32, show: impl Fn(&str) -> String) -> String {
     let Some(bytes) = tokenizer.bytes(id) else { return String::new() };
     if bytes.is_empty() {
-        // Control tokens stand for no text; their spelling tells what they are.
+        // A control token has no text; its spelling identifies it.
         return show(tokenizer.token_text(id).unwrap_or_default());
     }
     let chunk = |c: std::str::Utf8Chunk<'_>| {

@@ -8,7 +8,7 @@ use selfspec_lab::verify::{
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
-use crate::failure::Told;
+use crate::failure::AlreadyReported;
 use crate::model;
 use crate::output::{self, Ui, table};
 use crate::progress::LabBars;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &VerifyArgs, ui: &Ui) -> anyhow::Result<()> {
     };
     let report = verify(&loaded, prompts, &options, &LabBars::new(ui))?;
     print(args, &report, ui)?;
-    if report.ok() { Ok(()) } else { Err(Told.into()) }
+    if report.ok() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
 fn print(args: &VerifyArgs, report: &VerifyReport, ui: &Ui) -> anyhow::Result<()> {
@@ -66,7 +66,7 @@ struct VerifyJson<'a> {
     /// Index a: rounds that accepted a tokens.
     accepted_lengths: &'a [u64],
     first_mismatch: Option<MismatchJson>,
-    /// Gaps of the proof, a sentence each; with any, `ok` is false even if nothing differs.
+    /// Gaps of the proof, a sentence each. With any, `ok` is false even if nothing differs.
     untested: &'a [String],
 }
 
@@ -163,8 +163,8 @@ fn shell_quote(text: &str) -> String {
         return text.to_owned();
     }
     if text.contains(output::acts) {
-        // Escaped as bash, zsh and ksh read it, so that the command is one line and does nothing to
-        // a terminal.
+        // Escaped for bash, zsh and ksh, so that the command is one line without control
+        // characters.
         let escaped = |c: char| match c {
             '\n' => "\\n".to_owned(),
             '\'' | '\\' => format!("\\{c}"),

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
-use selfspec_speculate::{Sequence, SequenceError, SequenceParams, Target};
+use selfspec_speculate::{Sequence, SequenceError, SequenceParams, TargetModel};
 use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 
 use crate::error::EngineError;
@@ -40,7 +40,7 @@ pub struct Engine {
     queue: Option<Sender<QueueEntry>>,
     thread: Option<JoinHandle<()>>,
     shape: CacheShape,
-    target: Target,
+    target: TargetModel,
     text: TextSide,
     info: ModelInfo,
     loaded: Option<Arc<Loaded>>,
@@ -105,7 +105,7 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Engine, EngineError> {
         let shape = CacheShape::of(&*backend);
-        let target = Target { context: shape.context(), ..Target::of(&*backend) };
+        let target = TargetModel { context: shape.context(), ..TargetModel::of(&*backend) };
         let grammars = text.tokenizer.as_ref().map(|tokenizer| {
             let compiler = ModelCompiler::new(tokenizer.clone(), target.vocab, text.eos.clone());
             GrammarService::new(Arc::new(compiler), Limits::default())

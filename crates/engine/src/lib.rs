@@ -59,10 +59,11 @@ pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
     Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
     Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
+    TokenLogprob,
 };
 pub use selfspec_speculate::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,
-    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenLogprob, TokenSource,
+    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenSource,
 };
 pub use selfspec_text::{
     ChatTemplate, FoundCall, Grammar, GrammarSource, LONGEST_GRAMMAR, Message, Piece, RenderedPrompt, TokenKind,

@@ -28,6 +28,7 @@ pub mod prompts;
 pub mod rollout;
 pub mod serve_bench;
 pub mod statistics;
+pub mod training;
 pub mod tune;
 pub mod verify;
 

@@ -265,19 +265,9 @@ fn rows(
 ) -> Vec<Row> {
     // The time does not depend on the tokens, but equal ones would read one row of the embedding
     // from the cache.
-    let exit_kv = backend.exit_head().is_some();
     let token = |pos: usize| (pos.wrapping_mul(7919) % backend.vocab().max(1)) as TokenId;
     positions
-        .map(|pos| Row {
-            seq,
-            pos,
-            token: token(pos),
-            enter: Enter::Token,
-            plan: plan.clone(),
-            keep: false,
-            readout,
-            exit_kv: exit_kv && plan.is_full(),
-        })
+        .map(|pos| Row { seq, pos, token: token(pos), enter: Enter::Token, plan: plan.clone(), keep: false, readout })
         .collect()
 }
 

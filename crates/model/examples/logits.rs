@@ -50,7 +50,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     plan: plan.clone(),
                     keep: false,
                     readout: Readout::Head,
-                    exit_kv: false,
                 })
                 .collect();
             backend.step(&rows, &mut step)?;

@@ -1,4 +1,5 @@
-//! Exit heads and draft vocabularies: what they draft depends on nothing but the text, and the model's own output not on them.
+//! Exit heads and draft vocabularies: what they draft depends on nothing but the text, and the
+//! model's own output not on them.
 
 mod support;
 
@@ -38,7 +39,7 @@ fn read(backend: &mut CpuBackend, text: &[TokenId], len: usize, chunk: usize) ->
     let mut from = 0;
     while from < len {
         let to = len.min(from + chunk);
-        let rows: Vec<Row> = (from..to).map(|pos| Row { exit_kv: true, ..plain(seq, pos, text[pos], &full) }).collect();
+        let rows: Vec<Row> = (from..to).map(|pos| plain(seq, pos, text[pos], &full)).collect();
         backend.step(&rows, &mut out).expect("sound");
         backend.set_len(seq, to).expect("computed");
         from = to;
@@ -74,7 +75,7 @@ fn verify(
     let rows: Vec<Row> = (from..to)
         .map(|pos| {
             let enter = if from_kept && pos < from + kept { Enter::Kept } else { Enter::Token };
-            Row { enter, exit_kv: true, ..plain(seq, pos, text[pos], &full) }
+            Row { enter, ..plain(seq, pos, text[pos], &full) }
         })
         .collect();
     let mut out = StepOutput::default();
@@ -101,7 +102,8 @@ fn a_head_drafts_the_same_however_its_past_was_computed_and_changes_nothing() {
             assert!(drafted.iter().all(|row| row.len() == vocab(&model).len()));
             assert!(drafted.iter().flatten().all(|l| f32::from_bits(*l).is_finite()));
 
-            // The same after a prompt in other chunks, on other threads, and after a round of which part was refused.
+            // The same after a prompt in other chunks, on other threads, and after a round of which
+            // part was refused.
             let mut other = with_head(&model, &head, 3);
             let seq = read(&mut other, &text, 33, 7);
             let mut wrong = text.clone();
@@ -183,7 +185,7 @@ fn rows_of_all_readouts_can_share_a_step() {
     let seqs: Vec<SeqId> = (0..4).map(|i| read(&mut backend, &text, 10 + i, 16)).collect();
     let row = |i: usize| match i {
         0 => Row { readout: Readout::ExitHead, ..plain(seqs[0], 10, text[10], &LayerPlan::exit(n, 2).expect("fits")) },
-        1 => Row { exit_kv: true, ..plain(seqs[1], 11, text[11], &LayerPlan::full(n)) },
+        1 => plain(seqs[1], 11, text[11], &LayerPlan::full(n)),
         2 => {
             Row { readout: Readout::DraftVocab, ..plain(seqs[2], 12, text[12], &LayerPlan::exit(n, 3).expect("fits")) }
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, ExitHead, Fault, LayerPlan, Readout, Row,
-    StepOutput, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, ExitHead, Fault, HiddenState, LayerPlan,
+    Readout, Row, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
 use support::{bits, open_gguf, plain, tokens};
@@ -50,18 +50,18 @@ fn without_the_norm_drafts_are_wrong_and_nothing_else_is() {
         let some = head.vocab().ids().to_vec();
         let step = |backend: &mut CpuBackend, readout: Readout, plan: &LayerPlan| {
             let (seq, mut out) = (backend.create(), StepOutput::default());
-            out.tap(&[n, n + 1]);
             let full = LayerPlan::full(n);
-            let before: Vec<Row> =
-                (0..20).map(|pos| Row { exit_kv: true, ..plain(seq, pos, text[pos], &full) }).collect();
+            let before: Vec<Row> = (0..20).map(|pos| plain(seq, pos, text[pos], &full)).collect();
             backend.step(&before, &mut out).expect("sound");
             let verified = bits(&out);
             backend.set_len(seq, 20).expect("computed");
             // Together with a row of the full plan, whose logits are of the same kind where the model's own head drafts.
             let other = backend.create();
             let rows = [Row { readout, ..plain(seq, 20, text[20], plan) }, plain(other, 0, text[0], &full)];
-            backend.step(&rows, &mut out).expect("sound");
-            let state = out.tapped(usize::from(readout == Readout::ExitHead), 0).to_vec();
+            let states = &[HiddenState::AfterLayers(n), HiddenState::ExitHead];
+            let readouts = StepReadouts { states, ..StepReadouts::default() };
+            backend.step_with(&rows, &readouts, &mut out).expect("sound");
+            let state = out.state(usize::from(readout == Readout::ExitHead), 0).to_vec();
             (verified, state, out.logits(0).to_vec(), out.logits(1).to_vec())
         };
         let exit = |layers| LayerPlan::exit(n, layers).expect("fits");

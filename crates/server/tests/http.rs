@@ -206,7 +206,7 @@ fn requests_beyond_the_limit_are_refused_until_others_end() {
     let body = json!({ "prompt": [1, 2, 3], "max_tokens": 5, "temperature": 0 });
     plan.hold(true);
     std::thread::scope(|scope| {
-        let _release = planted::Release(&plan);
+        let _release = selfspec_testkit::faulty_backend::ReleaseOnDrop(&plan);
         let admitted = [(); 2].map(|()| scope.spawn(|| running.post("/v1/completions", &body).0));
         running.wait_for(2);
         for _ in 0..3 {

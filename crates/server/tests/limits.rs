@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use selfspec_testkit::faulty_backend::ReleaseOnDrop;
 use serde_json::{Value, json};
 use support::{Running, agent, chat, planted};
 
@@ -39,7 +40,8 @@ fn headers_and_bodies_that_do_not_arrive_are_given_up() {
     let running = Running::with(|options| options.read_timeout = Duration::from_millis(200));
     assert_eq!(rest(running.wire(b"GET /livez HTTP/1.1\r\nHost:")), "");
     assert_eq!(rest(running.wire(b"")), "", "nor is a connection without a request");
-    // On a busy machine this client may itself be too slow to send its headers; then it tries again.
+    // On a busy machine this client may itself be too slow to send its headers; then it tries
+    // again.
     let answered = |bytes: &[u8], status: &str| loop {
         let answer = rest(running.wire(bytes));
         if !answer.is_empty() {
@@ -76,7 +78,7 @@ fn a_request_beyond_its_time_limit_ends_with_an_error() {
         let ask = completion_of(400, streams).to_string();
         let ask = || agent().post(format!("{}/v1/completions", running.url)).send(&ask).expect("an answer");
         std::thread::scope(|scope| {
-            let _release = planted::Release(&plan);
+            let _release = ReleaseOnDrop(&plan);
             let begun = scope.spawn(ask);
             plan.wait_for_step(0);
             let waiting = scope.spawn(ask);
@@ -108,7 +110,7 @@ fn a_step_that_panics_fails_its_requests_only() {
         plan.panic_in.store(5, Ordering::SeqCst);
         let (status, body) = running.raw("/v1/completions", &completion_of(50, streams).to_string(), &[]);
         assert_eq!(status, if streams { 200 } else { 500 }, "{body}");
-        assert!(body.contains("\"type\":\"server_error\"") && body.contains("planted"), "{body}");
+        assert!(body.contains("\"type\":\"server_error\"") && body.contains("a worker fell over"), "{body}");
         assert_eq!(body.ends_with("data: [DONE]\n\n"), streams, "{body}");
         assert_eq!(running.post("/v1/completions", &completion_of(50, false)).0, 200, "the server goes on");
     }
@@ -180,7 +182,7 @@ fn while_it_drains_requests_are_refused_and_running_ones_finish() {
     let running = Running::of(engine, |_| {});
     plan.hold(true);
     std::thread::scope(|scope| {
-        let _release = planted::Release(&plan);
+        let _release = ReleaseOnDrop(&plan);
         let under_way = scope.spawn(|| running.post("/v1/completions", &completion_of(20, false)));
         plan.wait_for_step(0);
         running.stop();

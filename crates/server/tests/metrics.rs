@@ -212,7 +212,7 @@ fn tokens_of_a_client_that_leaves_are_counted() {
         json!({ "prompt": [1, 2, 3], "max_tokens": 1000, "stream": true, "speculation": "off", "return_tokens": true });
     plan.hold_after(3);
     {
-        let _release = planted::Release(&plan);
+        let _release = selfspec_testkit::faulty_backend::ReleaseOnDrop(&plan);
         running.begin("/v1/completions", &body.to_string());
         running.wait_for(0);
     }

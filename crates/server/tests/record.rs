@@ -95,7 +95,7 @@ fn a_cancelled_request_has_a_line() {
     let body = json!({ "prompt": [1, 2, 3], "max_tokens": 1000, "stream": true, "return_tokens": true });
     plan.hold_after(3);
     {
-        let _release = planted::Release(&plan);
+        let _release = selfspec_testkit::faulty_backend::ReleaseOnDrop(&plan);
         running.begin("/v1/completions", &body.to_string());
         running.wait_for(0);
     }

@@ -1,8 +1,6 @@
 //! Errors in a request's parameters, and errors that end a sequence.
 
-use std::fmt;
-
-use selfspec_model::{BackendError, SeqId, TokenId};
+use selfspec_model::{BackendError, LogitsError, SeqId, TokenId};
 
 /// A parameter out of its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -76,27 +74,6 @@ impl ParamError {
             ParamError::EmptyPrompt | ParamError::PromptTooLong { .. } => "prompt",
             ParamError::PlanDepth { .. } | ParamError::PlanIsFull { .. } | ParamError::NoExitHead => "drafter",
         }
-    }
-}
-
-/// Why a row of logits cannot be sampled from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogitsError {
-    /// A logit is not a number.
-    NotANumber,
-    /// A logit is plus infinity.
-    Infinite,
-    /// Every logit is minus infinity, so that no token can be chosen.
-    NothingPossible,
-}
-
-impl fmt::Display for LogitsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LogitsError::NotANumber => "a logit is not a number",
-            LogitsError::Infinite => "a logit is infinite",
-            LogitsError::NothingPossible => "no token is possible",
-        })
     }
 }
 

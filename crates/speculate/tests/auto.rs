@@ -257,13 +257,13 @@ fn a_head_that_does_not_pay_beside_others_is_given_up() {
         live.iter().for_each(|l| runner.costs.record_sequence(l.sequence.stats().path_drafts().as_ref()));
         let mut next = runner.start(request(99));
         next.sequence.disable_hopeless_exit_head(0, &runner.costs);
-        (live.iter().filter(|l| l.sequence.wants_exit_kv()).count(), next.sequence.wants_exit_kv())
+        (live.iter().filter(|l| l.sequence.wants_auxiliary()).count(), next.sequence.wants_auxiliary())
     };
     let mut fresh = Runner::new(options(0.97));
     let mut settled = |beside| {
         let mut live = fresh.start(request(1));
         live.sequence.disable_hopeless_exit_head(beside, &fresh.costs);
-        live.sequence.wants_exit_kv()
+        live.sequence.wants_auxiliary()
     };
     assert!(settled(1) && !settled(7), "beside many others, before anything was measured");
     assert_eq!(kept(0.0, 1), (1, true));

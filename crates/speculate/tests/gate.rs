@@ -235,10 +235,9 @@ fn bias_and_min_p_hold_in_every_row() {
             continue;
         }
         // Every token, from whichever row, is at least 0.9 times as probable as the best one.
-        let target = selfspec_testkit::fake_target::FakeTarget::new(options.clone());
         let mut before = request.prompt.clone();
         for token in &got.tokens {
-            let row = target.logits_after(&before);
+            let row = options.logits_after(&before);
             let best = row.iter().copied().fold(f32::MIN, f32::max);
             let ratio = f64::from(row[*token as usize] - best).exp();
             assert!(ratio >= f64::from(sampling.min_p), "token {token} after {} tokens is below min-p", before.len());
@@ -254,10 +253,9 @@ fn logprobs_are_those_of_the_raw_logits() {
     let request = request(&penalised(seeded(3)), always(exit(N, 5), DraftLen::Fixed(4)), 1);
     let got = run_one(options, request.clone());
     assert!(got.drafted.iter().any(|d| *d));
-    let target = selfspec_testkit::fake_target::FakeTarget::new(options.clone());
     let mut before = request.prompt;
     for (token, logprob) in got.tokens.iter().zip(&got.logprobs) {
-        let row = target.logits_after(&before);
+        let row = options.logits_after(&before);
         let total: f64 = row.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln();
         let logprob = logprob.as_ref().expect("asked for");
         assert!((f64::from(logprob.logprob) - (f64::from(row[*token as usize]) - total)).abs() < 1e-5);
@@ -285,13 +283,13 @@ fn a_round_computes_each_layer_once() {
             let mut runner = Runner::new(options.clone());
             let mut live = vec![runner.start(request(&greedy(), speculation, 1))];
             runner.step(&mut live, 64); // the prompt
-            let before = runner.target.layer_rows();
+            let before = runner.target.inner.executor().layer_rows();
             while live[0].sequence.stats().rounds < 2 {
                 assert!(runner.step(&mut live, 64));
             }
             let n = N as u64;
             let verify = 4 * (n - prefix) + if bonus { n } else { 0 };
-            assert_eq!(runner.target.layer_rows() - before, 4 * run + verify, "{plan}, bonus {bonus}");
+            assert_eq!(runner.target.inner.executor().layer_rows() - before, 4 * run + verify, "{plan}, bonus {bonus}");
         }
     }
 }

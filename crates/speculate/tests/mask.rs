@@ -147,17 +147,17 @@ fn masked_tokens_are_impossible_ones() {
     assert!(!mask.contains(VOCAB) && !mask.contains(10_000));
     for sampling in [greedy(), seeded(5), SamplingParams { temperature: 0.9, top_p: 0.8, ..greedy() }] {
         let history = PenaltyHistory::new(&sampling, &[]);
-        let (mut one, mut other) = (Sampler::new(&sampling, 7), Sampler::new(&sampling, 7));
+        let (one, other) = (Sampler::new(&sampling, 7), Sampler::new(&sampling, 7));
         for pos in 0..200 {
             let at = RoundPosition { pos, row: 0 };
             let masked = LogitsRow { mask: Some(&mask), ..LogitsRow::all(&logits) };
-            let got = one.verify(masked, &history, at, None).expect("possible");
-            assert_eq!(got, other.verify(LogitsRow::all(&cut), &history, at, None).expect("possible"));
+            let got = one.verify(masked, history.view(), at, None).expect("possible");
+            assert_eq!(got, other.verify(LogitsRow::all(&cut), history.view(), at, None).expect("possible"));
             assert!(mask.contains(got.token));
             let tokens: Vec<TokenId> = (0..VOCAB).step_by(2).collect();
             let every_second: Vec<f32> = logits.iter().step_by(2).copied().collect();
             let row = LogitsRow { logits: &every_second, tokens: Some(&tokens), mask: Some(&mask) };
-            let draft = one.draft(row, &history, at, 0.0).expect("possible");
+            let draft = one.draft(row, history.view(), at, 0.0).expect("possible");
             assert!(mask.contains(draft.token));
         }
     }

@@ -114,7 +114,6 @@ fn speculation_comes_back_when_it_pays_and_finds_nothing_stale() {
             plan: plan.clone(),
             keep: false,
             readout: Readout::Head,
-            exit_kv: false,
         };
         for _ in 0..3 {
             costs.record(&[row(&LayerPlan::full(N))], 1.0);

@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
+
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
-use selfspec_model::{Backend, BackendError, SeqId, StepOutput};
+use selfspec_model::{Backend, BackendError, LogitsError, SeqId, StepOutput};
 use selfspec_speculate::{
-    CostModel, DraftLen, DrafterChoice, FinishReason, LogitsError, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
-    SequenceParams, SpeculationParams, Target,
+    CostModel, DraftLen, DrafterChoice, MAX_DRAFT, SamplingParams, Sequence, SequenceEnd, SequenceError,
+    SequenceParams, SpeculationParams, TargetModel,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 
@@ -14,8 +16,8 @@ const N: usize = 8;
 
 /// All drafts are accepted, so that ends fall inside long runs.
 /// The fake target as the requests here see it.
-fn fake() -> Target {
-    Target { n_layers: N, vocab: 40, context: 512, draft_vocab: None, exit_head: None }
+fn fake() -> TargetModel {
+    TargetModel { n_layers: N, vocab: 40, context: 512, draft_vocab: None, exit_head: None }
 }
 
 fn agreeing() -> FakeOptions {
@@ -50,7 +52,7 @@ fn an_end_token_inside_an_accepted_run_is_the_last_token() {
                 let got = run_one(&agreeing(), request);
                 assert_eq!(got.result(), expected.result(), "end at {index}, k {k}");
                 if sampling == greedy() {
-                    assert_eq!((got.tokens.len(), got.finish), (index + 1, Some(FinishReason::Stop)));
+                    assert_eq!((got.tokens.len(), got.finish), (index + 1, Some(SequenceEnd::Stop)));
                     assert_eq!(got.tokens.last(), Some(&eos));
                     assert_eq!(got.logprobs.len(), index + 1);
                 }
@@ -81,11 +83,11 @@ fn the_end_token_wins_over_the_length_when_it_comes_first() {
     let (eos, index) = emitted(&free, 2);
     let with = |max_tokens| SequenceParams { eos: vec![eos], ..request(8, max_tokens) };
     let got = run_one(&agreeing(), with(index + 3));
-    assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Stop), index + 1));
+    assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Stop), index + 1));
     let got = run_one(&agreeing(), with(index + 1));
-    assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Stop), index + 1));
+    assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Stop), index + 1));
     let got = run_one(&agreeing(), with(index));
-    assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Length), index));
+    assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Length), index));
     assert!(!got.tokens.contains(&eos));
 }
 
@@ -104,7 +106,7 @@ fn exactly_as_many_tokens_as_asked_for() {
                     "k {k}, max_tokens {max_tokens}"
                 );
                 assert_eq!((got.tokens.len(), got.logprobs.len()), (max_tokens, max_tokens));
-                assert_eq!(got.finish, Some(FinishReason::Length));
+                assert_eq!(got.finish, Some(SequenceEnd::Length));
             }
         }
     }
@@ -117,9 +119,9 @@ fn the_context_is_filled_and_not_exceeded() {
             let options = FakeOptions { context, ..agreeing() };
             let got = run_one(&options, request(k, 1000));
             assert_eq!(got.result(), run_one(&options, plain(&request(k, 1000))).result());
-            assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Context), context - 12));
+            assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Context), context - 12));
             // Asked for exactly what fits, it is the length that ends it.
-            assert_eq!(run_one(&options, request(k, context - 12)).finish, Some(FinishReason::Length));
+            assert_eq!(run_one(&options, request(k, context - 12)).finish, Some(SequenceEnd::Length));
         }
     }
 }
@@ -135,7 +137,7 @@ fn broken_logits_end_one_sequence_only() {
                 let requests: Vec<_> =
                     (0..3).map(|_| SequenceParams { speculation: speculation.clone(), ..request(5, 30) }).collect();
                 // The first sequence is the first that the target makes.
-                runner.target.break_logits(SeqId(1), 11 + at, value);
+                runner.faults.break_logits(SeqId(1), 11 + at, value);
                 runner.run(requests, 64)
             };
             let expected = outputs(SpeculationParams::off());
@@ -153,7 +155,7 @@ fn broken_logits_end_one_sequence_only() {
 fn a_failed_sequence_wants_nothing_more() {
     let mut runner = Runner::new(agreeing());
     let mut live = vec![runner.start(request(3, 30))];
-    runner.target.break_logits(live[0].sequence.seq(), 15, f32::NAN);
+    runner.faults.break_logits(live[0].sequence.seq(), 15, f32::NAN);
     while runner.step(&mut live, 64) {}
     assert!(live[0].output.error.is_some());
     let again = live[0].sequence.absorb(&mut runner.target, &StepOutput::default(), 0, &mut Vec::new());
@@ -162,7 +164,7 @@ fn a_failed_sequence_wants_nothing_more() {
 
 #[test]
 fn too_few_rows_of_logits_are_an_error() {
-    let mut target = selfspec_testkit::fake_target::FakeTarget::new(agreeing());
+    let mut target = selfspec_testkit::fake_target::fake_target(agreeing());
     let seq = target.create();
     let mut sequence = Sequence::new(seq, request(3, 30), &fake()).expect("valid");
     let (mut rows, mut out) = (Vec::new(), StepOutput::default());
@@ -186,7 +188,7 @@ fn a_full_cache_costs_drafts_and_no_tokens() {
             }
             let (mut rows, mut out) = (Vec::new(), StepOutput::default());
             live[0].sequence.rows(64, &CostModel::new(), &mut rows);
-            runner.target.fail_next_step();
+            runner.faults.full_in.store(1, Ordering::SeqCst);
             assert!(matches!(runner.target.step(&rows, &mut out), Err(BackendError::KvFull { .. })));
             if preempt {
                 runner.target.free(live[0].sequence.seq());
@@ -263,8 +265,8 @@ fn bad_parameters_are_named() {
 #[test]
 fn nothing_asked_for_is_nothing_done() {
     let got = run_one(&agreeing(), request(4, 0));
-    assert_eq!((got.tokens.len(), got.finish), (0, Some(FinishReason::Length)));
+    assert_eq!((got.tokens.len(), got.finish), (0, Some(SequenceEnd::Length)));
     assert_eq!(got.stats.rounds, 0, "no step was run");
     let sequence = Sequence::new(SeqId(0), request(4, 0), &fake()).expect("valid");
-    assert_eq!(sequence.finish(), Some(FinishReason::Length));
+    assert_eq!(sequence.finish(), Some(SequenceEnd::Length));
 }

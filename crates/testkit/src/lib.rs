@@ -10,6 +10,7 @@
 pub mod blocks;
 mod exit_head;
 pub mod fake_target;
+pub mod faulty_backend;
 mod folder;
 mod gguf;
 mod random;

@@ -142,7 +142,6 @@ fn logits(model: CpuModel, tokens: &[TokenId]) -> Vec<f32> {
         plan: plan.clone(),
         keep: false,
         readout: Readout::Head,
-        exit_kv: false,
     };
     let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
     backend.step(&rows, &mut out).expect("sound");

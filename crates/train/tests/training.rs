@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuModel, CpuOptions, Enter, ExitHead, ExitHeadCard, LayerPlan, Readout, Row, SeqId,
-    StepOutput, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, Enter, ExitHead, ExitHeadCard, HiddenState, LayerPlan, Readout, Row,
+    SeqId, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Dims, Family, TensorType, TinyModel};
 use selfspec_train::{
@@ -33,7 +33,7 @@ fn options(model: &CpuModel) -> CpuOptions {
 }
 
 fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan, readout: Readout) -> Row {
-    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout, exit_kv: plan.is_full() }
+    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout }
 }
 
 /// The model's own hidden states.
@@ -55,11 +55,12 @@ impl StateSource for Engine {
         self.calls += 1;
         let (seq, mut out) = (self.backend.create(), StepOutput::default());
         let full = LayerPlan::full(self.backend.n_layers());
-        out.tap(layers);
+        let states: Vec<HiddenState> = layers.iter().copied().map(HiddenState::AfterLayers).collect();
+        let readouts = StepReadouts { states: &states, ..StepReadouts::default() };
         let rows: Vec<Row> = tokens.iter().enumerate().map(|(i, t)| row(seq, i, *t, &full, Readout::Nothing)).collect();
-        self.backend.step(&rows, &mut out)?;
+        self.backend.step_with(&rows, &readouts, &mut out)?;
         self.backend.free(seq);
-        Ok((0..layers.len()).map(|i| (0..rows.len()).flat_map(|r| out.tapped(i, r).to_vec()).collect()).collect())
+        Ok((0..layers.len()).map(|i| (0..rows.len()).flat_map(|r| out.state(i, r).to_vec()).collect()).collect())
     }
 }
 

@@ -1,4 +1,5 @@
-//! The flags of `selfspec ab` and `selfspec replay`, which read what `selfspec serve --record` wrote.
+//! The flags of `selfspec ab` and `selfspec replay`, which read what `selfspec serve --record`
+//! wrote.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,8 @@ use super::parse;
 pub(crate) struct AbArgs {
     #[command(flatten)]
     pub(crate) file: RecordFileArg,
-    /// Compare also the requests whose arm nobody drew: those that said themselves how to draft, and those of a server without a share
+    /// Also compare requests whose arm was not drawn: those that chose their speculation, and those
+    /// of a server without --speculate-share
     #[arg(long)]
     pub(crate) all: bool,
     /// Print one JSON object instead of the table
@@ -23,16 +25,17 @@ pub(crate) struct AbArgs {
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) file: RecordFileArg,
-    /// Server to send the requests to, without /v1
+    /// Address of the server, without /v1
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = parse::not_empty)]
     pub(crate) url: String,
-    /// Key to send with them
+    /// API key to send
     #[arg(long, value_name = "KEY", value_parser = parse::not_empty, hide_env_values = true)]
     pub(crate) api_key: Option<String>,
-    /// How fast the recorded time passes: 2 is twice as fast; max: each request as soon as there is room
+    /// Speed of the replay: 2 is twice as fast as recorded; max sends each request as soon as
+    /// --concurrency allows
     #[arg(long, value_name = "X|max", default_value = "1", value_parser = speed)]
     pub(crate) speed: Speed,
-    /// Most requests at a time; others wait for their turn
+    /// Most requests at a time; others wait
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse::count)]
     pub(crate) concurrency: usize,
     /// Print one JSON object instead of the summary
@@ -42,10 +45,10 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordFileArg {
-    /// Record of a server: selfspec serve --record FILE
+    /// Record that `selfspec serve --record FILE` wrote
     #[arg(value_name = "FILE")]
     pub(crate) path: PathBuf,
-    /// Leave out lines that cannot be read, instead of failing
+    /// Skip lines that cannot be read, instead of failing
     #[arg(long)]
     pub(crate) skip_damaged: bool,
 }

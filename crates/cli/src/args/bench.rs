@@ -15,7 +15,7 @@ pub(crate) enum Format {
     Md,
     /// One JSON object
     Json,
-    /// One line a figure; speculation in a table of its own below
+    /// One line for each figure, then a table for speculation
     Csv,
 }
 
@@ -30,10 +30,11 @@ pub(crate) struct BenchCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchKind {
-    /// Put load on a server of OpenAI's API, this program's or another: throughput, TTFT, TPOT, ITL
+    /// Load a server with an OpenAI API, this one or another: throughput, TTFT, TPOT, ITL
     #[command(after_help = bench_serve::FIGURES)]
     Serve(Box<BenchServeArgs>),
-    /// Plain decoding against drafts of several lengths, alone and in a batch: latency, throughput, acceptance
+    /// Compare plain decoding with several draft lengths, for one request and for a batch: latency,
+    /// throughput, acceptance
     Table(RecordArgs),
 }
 
@@ -52,21 +53,21 @@ pub(crate) struct RecordArgs {
     /// Format of the result
     #[arg(short, long, value_enum, default_value = "md", value_name = "FORMAT")]
     pub(crate) output: RecordFormat,
-    /// Tokens drafted a round, a line each
+    /// Draft lengths to measure, in tokens a round
     #[arg(long, value_name = "K,...", value_delimiter = ',', value_parser = parse::draft_count)]
     #[arg(default_value = "2,3,5,6")]
     pub(crate) draft_lens: Vec<usize>,
-    /// Draft with layers 0..L [default: the exit head, or 55% of the layers of a model without one]
+    /// Draft with layers 0..L [default: the exit head; without one, 55% of the layers]
     #[arg(long, value_name = "L", value_parser = parse::count)]
     pub(crate) exit_layer: Option<usize>,
-    /// Requests at a time in the columns of a batch
+    /// Batch size of the batch columns
     #[arg(long, env = "SELFSPEC_BATCH_SIZE", value_name = "N", default_value = "8", value_parser = parse::count)]
     #[arg(hide_env = true)]
     pub(crate) batch: usize,
     /// Temperature
     #[arg(long, value_name = "T", default_value = "0.7", value_parser = parse::temperature)]
     pub(crate) temp: f32,
-    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small built-in set]
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
     /// Use only the first N prompts
@@ -75,7 +76,7 @@ pub(crate) struct RecordArgs {
     /// Tokens to generate for each prompt
     #[arg(short = 'n', long, value_name = "N", default_value = "96", value_parser = parse::count)]
     pub(crate) max_tokens: usize,
-    /// Repetitions; medians count
+    /// Repetitions; results are medians
     #[arg(short, long, value_name = "N", default_value = "3", value_parser = parse::count)]
     pub(crate) repetitions: usize,
     /// Use the prompts as plain text, without the model's chat template
@@ -92,22 +93,23 @@ pub(crate) struct BenchArgs {
     /// Format of the result
     #[arg(short, long, value_enum, default_value = "md", value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Exit layers whose draft cost is measured; the first one above half of the depth also drafts
+    /// Exit layers to measure the draft cost of; the first one above half of the depth also drafts
     #[arg(long, value_name = "L,...", value_delimiter = ',', value_parser = parse::count)]
     pub(crate) exits: Vec<usize>,
-    /// Positions before the measured passes; each context after the first adds a table of its own
+    /// Context lengths to measure passes at; each one after the first adds a table
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse::count, default_value = "256")]
     pub(crate) contexts: Vec<usize>,
-    /// Time the passes by part of the forward pass as well
+    /// Also time each part of the forward pass
     #[arg(long)]
     pub(crate) profile: bool,
-    /// Leave the speculation on prompts out
+    /// Do not measure speculation on prompts
     #[arg(long)]
     pub(crate) no_speculation: bool,
     /// Tokens drafted a round by layer skip
     #[arg(long, value_name = "N|auto|window", value_parser = parse::draft_len, default_value = "4")]
     pub(crate) draft_len: DraftLen,
-    /// Prompts of the speculation part: JSONL lines with `prompt`, `messages` or `turns` [default: a few of this program]
+    /// Prompts to measure speculation on: JSONL lines with `prompt`, `messages` or `turns`
+    /// [default: a few built-in ones]
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
     /// Use only the first N prompts
@@ -116,7 +118,7 @@ pub(crate) struct BenchArgs {
     /// Tokens to generate for each prompt
     #[arg(short = 'n', long, value_name = "N", default_value = "96", value_parser = parse::count)]
     pub(crate) max_tokens: usize,
-    /// Repetitions; medians count
+    /// Repetitions; results are medians
     #[arg(short, long, value_name = "N", default_value = "3", value_parser = parse::count)]
     pub(crate) repetitions: usize,
     /// Use the prompts as plain text, without the model's chat template

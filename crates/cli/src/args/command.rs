@@ -15,7 +15,8 @@ use super::train::TrainCommand;
 use super::tune::TuneArgs;
 use super::verify::VerifyArgs;
 
-/// Runs language models on the CPU with lossless self-speculative decoding: the same tokens as plain decoding, in fewer passes.
+/// Runs language models on the CPU with lossless self-speculative decoding: the same tokens as
+/// plain decoding, in fewer passes.
 #[derive(Debug, Parser)]
 #[command(name = "selfspec", version, max_term_width = 120)]
 #[command(after_help = "Every flag can also be set by a variable: --draft-len by SELFSPEC_DRAFT_LEN, and so on.")]
@@ -52,13 +53,13 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Generate text from a prompt; without one, on a terminal, chat
+    /// Generate text from a prompt, or chat on a terminal
     Run(Box<RunArgs>),
-    /// Serve a model over HTTP, to clients of OpenAI's API
+    /// Serve a model over HTTP with an OpenAI API
     Serve(ServeArgs),
-    /// Compare requests with and without speculation in the record of a server
+    /// Compare the requests with and without speculation in a server's record
     Ab(AbArgs),
-    /// Send the requests of a record to a server again, and compare the answers
+    /// Send recorded requests to a server again, and compare the answers
     Replay(ReplayArgs),
     /// Fetch models into the cache and print their paths
     Pull(PullArgs),
@@ -66,17 +67,18 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Remove models from the cache
     Rm(RmArgs),
-    /// Show what a model is: architecture, tensor types, memory
+    /// Show a model's architecture, tensor types and memory
     Show(ShowArgs),
     /// Prove on this machine that speculation changes no token
     Verify(VerifyArgs),
     /// Measure speed: prefill, decoding, cost of passes and drafts, speculation
     Bench(BenchCommand),
-    /// Find out on your prompts how a model drafts best on this machine, and have later runs do so
+    /// Find the fastest way to draft for a model, on your prompts and machine, and use it in later
+    /// runs
     Tune(TuneArgs),
-    /// Find out why speculation is slow or output wrong with a model, on this machine and your prompts
+    /// Find out why speculation is slow or output is wrong, on your prompts and machine
     Doctor(DoctorArgs),
-    /// Train what drafts for a model, or a model to draft for itself
+    /// Train an exit head for a model, or a model for layer skip
     #[command(subcommand)]
     Train(TrainCommand),
     /// Show the tokens of a text

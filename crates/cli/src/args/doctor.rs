@@ -14,7 +14,7 @@ pub(crate) struct DoctorArgs {
     /// Format of the result
     #[arg(short, long, value_enum, default_value = "md", value_name = "FORMAT")]
     pub(crate) output: DoctorFormat,
-    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small built-in set]
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
     /// Use at most N prompts, spread over the file
@@ -23,7 +23,7 @@ pub(crate) struct DoctorArgs {
     /// Tokens to generate for each prompt
     #[arg(short = 'n', long, value_name = "N", default_value = "96", value_parser = parse::count)]
     pub(crate) max_tokens: usize,
-    /// Contexts at which costs are measured, in positions; the first one is taken for the prompts
+    /// Context lengths to measure costs at; the first one is used for the prompts
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse::count, default_value = "256,4096")]
     pub(crate) contexts: Vec<usize>,
     /// Plant a fault and show that it is found: a self-test
@@ -38,21 +38,21 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DoctorFormat {
-    /// Markdown: a line a check, then what was found
+    /// Markdown: one line for each check, then the findings
     Md,
     /// One JSON object
     Json,
 }
 
-/// A fault that is planted.
+/// A fault to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Plant {
-    /// The norm before the head is left out where drafts leave the model
+    /// Drafts skip the norm before the head
     Norm,
-    /// A rollback leaves one position too many
+    /// A rollback keeps one position too many
     Rollback,
-    /// The engine believes that a draft costs half of what it does
+    /// The engine takes a draft for half as expensive as it is
     Cost,
-    /// Prompts of a kind that neither tuning nor training saw
+    /// Prompts of a kind that neither tuning nor training has seen
     Domain,
 }

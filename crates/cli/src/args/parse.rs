@@ -54,7 +54,7 @@ pub(crate) fn zero_to_one(s: &str) -> Result<f32, String> {
     number(s, |v| (0.0..=1.0).contains(&v), "a number from 0 to 1")
 }
 
-/// A share, as exact as it was written.
+/// A share, in full precision.
 pub(crate) fn share(s: &str) -> Result<f64, String> {
     let share = s.trim().parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
@@ -68,7 +68,7 @@ pub(crate) fn zero_or_above(s: &str) -> Result<f32, String> {
     number(s, |v| v >= 0.0, "a number, 0 or above")
 }
 
-/// A share in percent, with or without the sign.
+/// A share in percent, with or without `%`.
 pub(crate) fn percent(s: &str) -> Result<f32, String> {
     number(s.trim().trim_end_matches('%'), |v| v >= 0.0, "a number of percent, 0 or above")
 }
@@ -93,7 +93,7 @@ fn whole<T: FromStr + PartialOrd + Display>(s: &str, range: RangeInclusive<T>) -
     }
 }
 
-/// A count from 1 upwards, within reason.
+/// A count from 1 to 16,777,216.
 pub(crate) fn count(s: &str) -> Result<usize, String> {
     whole(s, 1..=1 << 24)
 }
@@ -119,7 +119,7 @@ pub(crate) fn request_rate(s: &str) -> Result<f64, String> {
     }
 }
 
-/// Where a server is, without a slash at the end.
+/// A server's address, without a slash at the end.
 pub(crate) fn url(s: &str) -> Result<String, String> {
     let url = s.trim().trim_end_matches('/');
     let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -147,7 +147,7 @@ pub(crate) fn draft_len(s: &str) -> Result<DraftLen, String> {
     }
 }
 
-/// Drafts of a round that a head learns from.
+/// The drafts of a round to learn from.
 pub(crate) fn rollout(s: &str) -> Result<usize, String> {
     whole(s, 1..=16)
 }
@@ -167,11 +167,11 @@ pub(crate) fn layers(s: &str) -> Result<Range<usize>, String> {
     }
 }
 
-/// The style of calls; none: as the model's template shows it.
+/// The style of tool calls; `None`: as the model's template shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ToolStyleArg(pub(crate) Option<ToolStyle>);
 
-/// `auto`, or a style of calls.
+/// `auto`, or a style of tool calls.
 pub(crate) fn tool_style(s: &str) -> Result<ToolStyleArg, String> {
     match (s.trim(), s.trim().parse()) {
         ("auto", _) => Ok(ToolStyleArg(None)),

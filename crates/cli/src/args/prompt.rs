@@ -6,11 +6,11 @@ use clap::Args;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PromptArgs {
-    /// Text to begin with [default: standard input]
+    /// The prompt [default: standard input]
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
-    /// Read the text from a file, `-` for standard input; beside --prompt, it follows after a blank line. One newline at its end is left
-    /// out
+    /// Read the prompt from a file, `-` for standard input; with --prompt, it follows after a blank
+    /// line. One newline at its end is dropped
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_file: Option<PathBuf>,
 }

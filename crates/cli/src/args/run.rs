@@ -24,12 +24,12 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) raw: bool,
     /// Most tokens to generate
-    #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = parse::count)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = selfspec::DEFAULT_MAX_TOKENS, value_parser = parse::count)]
     pub(crate) max_tokens: usize,
-    /// Positions of the context [default: what the model was made for]
+    /// Length of the context, in positions [default: the model's own]
     #[arg(short, long, value_name = "N", value_parser = parse::count)]
     pub(crate) context: Option<usize>,
-    /// End the text before this string; can be given several times
+    /// Stop before this string; can be given several times
     #[arg(long, value_name = "TEXT", value_parser = parse::not_empty)]
     pub(crate) stop: Vec<String>,
     #[command(flatten)]
@@ -53,10 +53,10 @@ pub(crate) struct SamplingArgs {
     /// Keep only the K most probable tokens; 0 is off
     #[arg(long, value_name = "K", default_value = "0", value_parser = parse::top_k, hide_short_help = true)]
     pub(crate) top_k: usize,
-    /// Keep the fewest most probable tokens that have this mass together; 1 is off
+    /// Keep the most probable tokens up to this total probability; 1 is off
     #[arg(long, value_name = "P", default_value = "1", value_parser = parse::above_zero_to_one)]
     pub(crate) top_p: f32,
-    /// Keep tokens at least this fraction as probable as the most probable one; 0 is off
+    /// Keep tokens with at least this fraction of the highest probability; 0 is off
     #[arg(long, value_name = "P", default_value = "0", value_parser = parse::zero_to_one, hide_short_help = true)]
     pub(crate) min_p: f32,
     /// Penalty on tokens of the prompt and the output; 1 is off
@@ -65,35 +65,35 @@ pub(crate) struct SamplingArgs {
     /// Subtracted from the logits of tokens in the output; 0 is off
     #[arg(long, value_name = "A", default_value = "0", value_parser = parse::any_number, hide_short_help = true)]
     pub(crate) presence_penalty: f32,
-    /// Subtracted from a token's logit for each time it is in the output; 0 is off
+    /// Subtracted from a token's logit for each time that it is in the output; 0 is off
     #[arg(long, value_name = "A", default_value = "0", value_parser = parse::any_number, hide_short_help = true)]
     pub(crate) frequency_penalty: f32,
     /// Add V to the logit of token ID; can be given several times
     #[arg(long, value_name = "ID=V", value_delimiter = ',', value_parser = parse::logit_bias, hide_short_help = true)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
-    /// Seed; with it, the same flags give the same text, with speculation on or off
+    /// Seed; the same flags and seed give the same text, with speculation on or off
     #[arg(long, value_name = "N", value_parser = parse::seed)]
     pub(crate) seed: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Spec {
-    /// Prompt lookup where it matches, else the exit head, or layer skip on a model without one, where it pays
+    /// Prompt lookup where it matches, else the exit head, or layer skip without one, where it pays
     Auto,
     /// Plain decoding
     Off,
     /// The model's own layers up to an exit, or all but some in the middle
     LayerSkip,
-    /// A small head that was trained for the model, on one of its first layers
+    /// A small trained layer on one of the model's first layers
     ExitHead,
-    /// Copies what followed the same words earlier
+    /// Copies of what followed the same words earlier
     PromptLookup,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = SPECULATION)]
 pub(crate) struct SpeculationArgs {
-    /// How tokens are drafted; never changes what is generated [default: auto, or layer-skip if its layers are given]
+    /// How tokens are drafted [default: auto, or layer-skip if layers are given]
     #[arg(long, value_enum, value_name = "DRAFTER")]
     pub(crate) spec: Option<Spec>,
     /// Draft with layers 0..L [default: half of the layers]
@@ -102,16 +102,17 @@ pub(crate) struct SpeculationArgs {
     /// Draft with all layers but A..B
     #[arg(long, value_name = "A..B", value_parser = parse::layers, hide_short_help = true)]
     pub(crate) skip_layers: Option<Range<usize>>,
-    /// Tokens drafted a round: a number, auto for as many as are predicted to pay, or window to follow the acceptance of late [default: auto]
+    /// Tokens drafted a round: a number, auto for the predicted best, or window to follow recent
+    /// acceptance [default: auto]
     #[arg(long, value_name = "N|auto|window", value_parser = parse::draft_len)]
     pub(crate) draft_len: Option<DraftLen>,
-    /// Do not verify one row more than was drafted
+    /// Do not verify an extra row after the drafts
     #[arg(long, hide_short_help = true)]
     pub(crate) no_bonus: bool,
-    /// Stop drafting where the draft's best candidate is less probable than this
+    /// Stop a draft when its best candidate is less probable than this
     #[arg(long, value_name = "P", value_parser = parse::above_zero_to_one, hide_short_help = true)]
     pub(crate) min_confidence: Option<f32>,
-    /// Go on speculating where it does not pay
+    /// Keep drafting where it does not pay
     #[arg(long, hide_short_help = true)]
     pub(crate) spec_always: bool,
 }
@@ -122,7 +123,7 @@ pub(crate) struct RunOutputArgs {
     /// Mark accepted drafts in the text: coloured, or in brackets without colour
     #[arg(long)]
     pub(crate) show_drafts: bool,
-    /// Print figures of speed and speculation after each answer of a chat as well
+    /// Also print speed and speculation figures after each answer of a chat
     #[arg(long)]
     pub(crate) stats: bool,
     /// Print one JSON object instead of the text

@@ -9,7 +9,7 @@ use super::parse;
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Positions of the context to estimate memory for [default: what the model was made for]
+    /// Context length to estimate memory for, in positions [default: the model's own]
     #[arg(short, long, value_name = "N", value_parser = parse::count)]
     pub(crate) context: Option<usize>,
     #[command(flatten)]

@@ -10,9 +10,10 @@ use super::parse::{self, Features};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrainCommand {
-    /// Train an exit head, a small layer that predicts what the model will say, on the model's own answers
+    /// Train an exit head, a small layer that drafts for the model, on the model's own answers
     Head(Box<TrainHeadArgs>),
-    /// Train the whole model on text so that its first layers alone can draft: layer dropout and early-exit losses
+    /// Train the whole model on text so that its first layers alone can draft: layer dropout and
+    /// early-exit losses
     LayerSkip(Box<TrainLayerSkipArgs>),
 }
 
@@ -23,7 +24,8 @@ pub(crate) struct TrainHeadArgs {
     /// The head's file
     #[arg(short, long, value_name = "FILE", default_value = "exit-head.safetensors")]
     pub(crate) out: PathBuf,
-    /// Folder for answers, hidden states and checkpoints, from which a run that was ended goes on [default: the file's name with .work]
+    /// Folder for answers, hidden states and checkpoints; a stopped run continues from it [default:
+    /// the file's name with .work]
     #[arg(long, value_name = "DIR")]
     pub(crate) work: Option<PathBuf>,
     #[command(flatten)]
@@ -40,7 +42,8 @@ pub(crate) struct TrainHeadArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct DataArgs {
-    /// Prompts: JSONL lines with `prompt`, `messages` or `turns`, and perhaps `category`; can be given several times
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns`, and optionally `category`; can be
+    /// given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Vec<PathBuf>,
     /// Use at most N prompts of each file
@@ -66,19 +69,20 @@ pub(crate) struct DataArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Head")]
 pub(crate) struct HeadPlanArgs {
-    /// Layers of the model below the head; 0: it reads the embedding
+    /// Layers of the model below the head; at 0 it reads the embedding
     #[arg(long, value_name = "L", default_value = "0")]
     pub(crate) head_layer: usize,
-    /// Layers after which it reads the hidden state of the token before; `none`: it reads the exit only [default: two thirds of the depth, and all]
+    /// Layers whose hidden states of the previous token the head reads, or none [default: two
+    /// thirds of the depth, and the last]
     #[arg(long, value_name = "L,...|none", value_parser = parse::features)]
     pub(crate) features: Option<Features>,
-    /// Width of the head's feed-forward part; 0: attention only [default: the model's]
+    /// Width of the head's feed-forward part; 0 is attention alone [default: the model's]
     #[arg(long, value_name = "N")]
     pub(crate) ffn: Option<usize>,
-    /// Tokens that the head can propose: the most frequent ones of the answers
+    /// Number of tokens that the head can propose: the most frequent ones in the answers
     #[arg(long, value_name = "N", default_value = "8192", value_parser = parse::count)]
     pub(crate) draft_vocab: usize,
-    /// Store the matrices in BF16 and not in Q8_0
+    /// Store the matrices in BF16 instead of Q8_0
     #[arg(long)]
     pub(crate) bf16: bool,
 }
@@ -86,25 +90,26 @@ pub(crate) struct HeadPlanArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Training")]
 pub(crate) struct TrainingArgs {
-    /// Times that every answer is seen
+    /// Passes over the answers
     #[arg(long, value_name = "E", default_value = "4", value_parser = parse::above_zero)]
     pub(crate) epochs: f32,
-    /// Tokens in a batch, about
+    /// Approximate number of tokens in a batch
     #[arg(long, value_name = "N", default_value = "400", value_parser = parse::count)]
     pub(crate) batch: usize,
     /// Highest learning rate
     #[arg(long, value_name = "R", default_value = "0.0005", value_parser = parse::above_zero_to_one)]
     pub(crate) rate: f32,
-    /// Start from this head and not from the model's last layer: a file of the same design, which may have another vocabulary
+    /// Start from this head instead of the model's last layer; its design must be the same, its
+    /// vocabulary may differ
     #[arg(long, value_name = "HEAD")]
     pub(crate) from: Option<PathBuf>,
-    /// Drafts of a round that are learned from
+    /// Drafts of a round to learn from
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse::rollout)]
     pub(crate) rollout: usize,
-    /// Share of the steps that learn from the first draft alone, which takes a third of the time
+    /// Share of the steps that learn from the first draft alone, at a third of the cost
     #[arg(long, value_name = "P", default_value = "0.2", value_parser = parse::zero_to_one)]
     pub(crate) rollout_from: f32,
-    /// Decides prompts, sampled answers, the order of the answers and those that are held out to judge by
+    /// Seed of prompts, sampled answers, the order of the answers and the held-out ones
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse::seed)]
     pub(crate) seed: u64,
 }

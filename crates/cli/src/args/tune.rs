@@ -11,7 +11,7 @@ use super::parse;
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small built-in set]
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
     /// Use only the first N prompts
@@ -23,20 +23,21 @@ pub(crate) struct TuneArgs {
     /// Temperature
     #[arg(long, value_name = "T", default_value = "0", value_parser = parse::temperature)]
     pub(crate) temp: f32,
-    /// Exit layers that are tried [default: ten over the depth]
+    /// Exit layers to try [default: ten over the depth]
     #[arg(long, value_name = "L,...", value_delimiter = ',', value_parser = parse::count)]
     pub(crate) exits: Vec<usize>,
-    /// Contexts at which costs are measured, in positions; the first one decides
+    /// Context lengths to measure costs at; the first one decides
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse::count)]
     #[arg(default_value = "256,1024,4096")]
     pub(crate) contexts: Vec<usize>,
-    /// Tokens of the draft vocabulary that layer skip is held to; 0: all of the model's [default: 8192, at most a quarter of the model's]
+    /// Size of the draft vocabulary for layer skip; 0: the whole vocabulary [default: 8192, at most
+    /// a quarter of the model's]
     #[arg(long, value_name = "N")]
     pub(crate) draft_vocab: Option<usize>,
-    /// Write a report with curves to this file, a page that opens in a browser without a network
+    /// Write a report with curves to this file, a self-contained HTML page
     #[arg(long, value_name = "FILE", default_value = "tune-report.html")]
     pub(crate) report: PathBuf,
-    /// Only print and report: leave what later runs do as it is
+    /// Only print and report: do not change later runs
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Use the prompts as plain text, without the model's chat template

@@ -12,7 +12,7 @@ use super::parse;
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small set of this program]
+    /// Prompts: JSONL lines with `prompt`, `messages` or `turns` [default: a small built-in set]
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
     /// Use only the first N prompts

@@ -1,35 +1,16 @@
-//! `selfspec train layer-skip`: a whole model is trained on text so that its first layers alone can draft, and judged before and after.
+//! `selfspec train layer-skip`.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource, Loaded};
-use selfspec_train::{
-    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Schedule, Spans,
-};
+use selfspec_lab::training::{LayerSkipOptions, LayerSkipReport, WorkFolder, train_layer_skip};
+use selfspec_train::Curriculum;
 
-use super::answers::minutes;
-use super::documents;
-use super::layer_skip_report::{risen, table};
-use super::work::{GO_ON, WorkFolder};
+use super::{explain, work_line};
 use crate::args::layer_skip::{self, TrainLayerSkipArgs};
-use crate::failure::{Interrupted, usage};
+use crate::failure::usage;
 use crate::output::{self, Ui};
-use crate::progress::Steps;
-use crate::signals::Pausing;
+use crate::progress::LabBars;
 use crate::{model, out_path};
-
-/// How often training says how far it is.
-const SAY: Duration = Duration::from_secs(30);
-/// How often its state is saved.
-const SAVE: Duration = Duration::from_secs(120);
-/// Bytes that the shards' gradients may take together.
-const GRADIENTS: u64 = 2 << 30;
-/// Most shards of a batch.
-const MOST_SHARDS: u64 = 8;
 
 pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
     if args.data.text.is_empty() && args.data.prompts.is_empty() {
@@ -39,46 +20,16 @@ pub(crate) fn run(args: &TrainLayerSkipArgs, ui: &Ui) -> anyhow::Result<()> {
     }
     let path = model::locate(&args.model.model, ui)?;
     let out = output_path(args, &path)?;
-    let work = WorkFolder::open(args.work.as_deref(), &out)?;
-    let setup = DraftSetup { exit_head: ExitHeadSource::Off, untuned: true, ..DraftSetup::default() };
-    let loaded =
-        Loaded::open_with(&path, args.threads, &setup).with_context(|| format!("cannot load {}", path.display()))?;
-    let options = options(args, &loaded)?;
-    let spans = spans(args, &loaded, &work, ui)?;
-    let threads = EngineOptions { threads: args.threads, ..EngineOptions::default() }.resolved_threads();
-    let tokens = spans.tokens();
-    let mut trainer = BackboneTrainer::new(loaded.model(), &path, spans, options, threads)?;
-    drop(loaded); // training has the weights as floats
-    ui.note(&format!(
-        "{tokens} tokens to train on, {} steps; {} numbers, which take {} beside what a batch takes",
-        trainer.steps().1,
-        trainer.parameters(),
-        output::bytes(trainer.state_bytes() as u64)
-    ));
-
-    let before = trainer.perplexities(false, threads);
-    ui.note(&format!("perplexity before: {:.3} after all layers", before.full().perplexity));
-    let checkpoint = work.file("checkpoint");
-    if checkpoint.exists() {
-        trainer.resume(&checkpoint, threads).map_err(|e| work.remedy(e))?;
-        let (step, steps) = trainer.steps();
-        ui.note(&format!("going on from step {step} of {steps}"));
+    let work = WorkFolder::open(args.work.as_deref(), &out).map_err(|e| explain(e, ui))?;
+    let report = train_layer_skip(&path, &work, &options(args, &out), &LabBars::new(ui));
+    let report = report.map_err(|e| explain(e, ui))?;
+    output::print(&table(&report))?;
+    for file in &report.files {
+        ui.detail(&format!("wrote {}", file.display()));
     }
-    if !train(&mut trainer, &checkpoint, threads, ui)? {
-        return Err(Interrupted.into());
-    }
-    let after = trainer.perplexities(true, threads);
-    output::print(&table(&before, &after))?;
-
-    let refused = risen(&before, &after, args.regression.tolerance);
-    if refused.is_none() || args.regression.keep {
-        for file in trainer.write(&out)? {
-            ui.detail(&format!("wrote {}", file.display()));
-        }
-    }
-    match refused {
+    match &report.refusal {
         None => {
-            ui.note(&work.done());
+            ui.note(&work_line(&work));
             ui.note(&format!("{} is ready: selfspec tune {0}", out.display()));
             Ok(())
         }
@@ -103,118 +54,67 @@ fn output_path(args: &TrainLayerSkipArgs, model: &Path) -> anyhow::Result<PathBu
     Ok(out)
 }
 
-fn options(args: &TrainLayerSkipArgs, loaded: &Loaded) -> anyhow::Result<BackboneOptions> {
-    let (n, skipping, course) = (loaded.info().n_layers, &args.skipping, &args.course);
-    let mut exits = skipping.exits.clone();
-    if let Some(exit) = exits.iter().find(|exit| **exit >= n) {
-        return Err(usage(
-            format!("--exits {exit}: the model has {n} layers, and an exit leaves at least one out"),
-            None,
-        ));
-    }
-    if exits.is_empty() {
-        exits = [n / 4, n / 2, n - n / 4].into_iter().filter(|exit| (1..n).contains(exit)).collect();
-    }
-    exits.sort_unstable();
-    exits.dedup();
-    let curriculum = match skipping.curriculum {
-        layer_skip::Curriculum::Rotate => Curriculum::Rotate,
-        layer_skip::Curriculum::Gradual => Curriculum::Gradual,
-        layer_skip::Curriculum::All => Curriculum::All,
-    };
-    let defaults = BackboneOptions::default();
-    Ok(BackboneOptions {
+fn options(args: &TrainLayerSkipArgs, out: &Path) -> LayerSkipOptions {
+    let (data, skipping, course, regression) = (&args.data, &args.skipping, &args.course, &args.regression);
+    LayerSkipOptions {
+        out: out.to_owned(),
+        text: data.text.clone(),
+        prompts: data.prompts.clone(),
+        max_tokens: data.max_tokens,
+        span: data.span,
         layer_dropout: skipping.layer_dropout,
-        exits,
+        exits: skipping.exits.clone(),
         exit_weight: skipping.exit_weight,
-        curriculum,
-        epochs: f64::from(course.epochs),
+        curriculum: match skipping.curriculum {
+            layer_skip::Curriculum::Rotate => Curriculum::Rotate,
+            layer_skip::Curriculum::Gradual => Curriculum::Gradual,
+            layer_skip::Curriculum::All => Curriculum::All,
+        },
+        epochs: course.epochs,
         steps: course.steps,
-        batch_tokens: course.batch,
-        shards: (GRADIENTS / (4 * loaded.info().parameters.max(1))).clamp(1, MOST_SHARDS) as usize,
-        schedule: Schedule { learning_rate: course.rate, ..defaults.schedule },
+        batch: course.batch,
+        rate: course.rate,
         seed: course.seed,
-    })
+        held_out: regression.held_out,
+        eval_text: regression.eval_text.clone(),
+        tolerance: regression.tolerance,
+        keep: regression.keep,
+        threads: args.threads,
+    }
 }
 
-/// The texts, cut into spans.
-fn spans(
-    args: &TrainLayerSkipArgs,
-    loaded: &std::sync::Arc<Loaded>,
-    work: &WorkFolder,
-    ui: &Ui,
-) -> anyhow::Result<Spans> {
-    let (data, regression) = (&args.data, &args.regression);
-    if data.span > loaded.info().context {
-        let (span, context) = (data.span, loaded.info().context);
-        return Err(usage(format!("--span {span}: the model was made for {context} positions"), None));
+/// The table of perplexities before and after.
+fn table(report: &LayerSkipReport) -> String {
+    let title = ["held-out text", "perplexity before", "after", "change", "guess of all layers before", "after"];
+    let mut rows = vec![title.map(str::to_owned).to_vec()];
+    let last = report.before.readings.len() - 1;
+    for (i, (old, new)) in report.before.readings.iter().zip(&report.after.readings).enumerate() {
+        let share = |agreement: f64| if i == last { String::new() } else { format!("{agreement:.3}") };
+        rows.push(vec![
+            if i == last { format!("all {} layers", old.layers) } else { format!("exit after {}", old.layers) },
+            format!("{:.3}", old.perplexity),
+            format!("{:.3}", new.perplexity),
+            format!("{:+.1}%", (new.perplexity / old.perplexity - 1.0) * 100.0),
+            share(old.agreement),
+            share(new.agreement),
+        ]);
     }
-    let mut train = documents::read(&data.text, loaded)?;
-    let answers = work.file("answers.jsonl");
-    train.extend(documents::answered(&data.prompts, loaded, args.threads, data.max_tokens, &answers, ui)?);
-    if regression.eval_text.is_empty() {
-        return Ok(Spans::cut(&train, data.span, regression.held_out, args.course.seed)?);
-    }
-    Ok(Spans::apart(&train, &documents::read(&regression.eval_text, loaded)?, data.span)?)
+    format!("{}\n{} tokens\n", output::table(&rows, &[1, 2, 3, 4, 5]), report.before.tokens)
 }
 
-/// Trains to the end; false if the user ended it before.
-fn train(trainer: &mut BackboneTrainer, checkpoint: &Path, threads: usize, ui: &Ui) -> anyhow::Result<bool> {
-    let run = BackboneRun { threads, checkpoint: Some(checkpoint), save_every: SAVE };
-    let (done, of) = trainer.steps();
-    let bar = Steps::new(ui, "training", of as u64);
-    bar.set(done as u64);
-    let (mut said, mut skipped, mut means) = (Instant::now(), 0, Means::default());
-    let pausing = Pausing::new();
-    let mut tell = |event: &BackboneEvent| {
-        match event {
-            BackboneEvent::Step(step) => {
-                bar.step();
-                skipped += usize::from(step.skipped);
-                means.take(step);
-                if said.elapsed() >= SAY || step.step == step.steps {
-                    said = Instant::now();
-                    ui.note(&means.line(step, skipped));
-                    means = Means::default();
-                }
-            }
-            BackboneEvent::Saved { step, path } => ui.detail(&format!("step {step} is saved in {}", path.display())),
-        }
-        if pausing.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let finished = trainer.run(&run, &mut tell)?;
-    if !finished {
-        let (step, steps) = trainer.steps();
-        ui.note(&format!("stopped after step {step} of {steps}; {GO_ON}"));
-    }
-    Ok(finished)
-}
+#[cfg(test)]
+mod tests {
+    use selfspec_train::{Perplexities, Reading};
 
-/// Losses since they were last told, by number of layers.
-#[derive(Default)]
-struct Means(BTreeMap<usize, (f64, usize)>);
+    use super::*;
 
-impl Means {
-    fn take(&mut self, step: &BackboneStep) {
-        for (layers, loss) in step.exits.iter().copied().chain([(usize::MAX, step.loss)]).filter(|l| l.1.is_finite()) {
-            let mean = self.0.entry(layers).or_default();
-            *mean = (mean.0 + loss, mean.1 + 1);
-        }
-    }
-
-    fn line(&self, step: &BackboneStep, skipped: usize) -> String {
-        let mut line = format!("step {} of {}: loss", step.step, step.steps);
-        for (layers, (sum, count)) in self.0.iter().rev() {
-            let mean = sum / *count as f64;
-            line += &match layers {
-                &usize::MAX => format!(" {mean:.3}"),
-                layers => format!(", after {layers} layers {mean:.3}"),
-            };
-        }
-        line += &format!("; {:.0} tokens a second, {} left", step.tokens_per_second, minutes(step.seconds_left));
-        if skipped > 0 {
-            line += &format!(" ({skipped} batches skipped: their loss was not finite)");
-        }
-        line
+    #[test]
+    fn the_table_has_a_line_for_each_reading() {
+        let of = |full| {
+            let reading = |layers, perplexity, agreement| Reading { layers, perplexity, agreement };
+            Perplexities { readings: vec![reading(4, 30.0, 0.5), reading(8, full, 1.0)], tokens: 100 }
+        };
+        let table = table(&LayerSkipReport { before: of(10.0), after: of(9.5), refusal: None, files: Vec::new() });
+        assert!(table.contains("exit after 4") && table.contains("all 8 layers") && table.contains("-5.0%"), "{table}");
     }
 }

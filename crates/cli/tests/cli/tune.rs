@@ -40,10 +40,14 @@ fn a_tuning_is_printed_drawn_and_written_beside_the_model() {
     ] {
         assert!(dry.stdout.contains(word), "{word}: {}", dry.stdout);
     }
-    let says = |text: &str| text.contains("Speculate with") || text.contains("Do not speculate");
-    assert!(says(&dry.stdout), "{}", dry.stdout);
+    let speculates = |text: &str| {
+        let advice = ["Speculate with", "Do not speculate"].map(|words| text.contains(words));
+        assert_ne!(advice[0], advice[1], "one of the two, and not the other: {text}");
+        advice[0]
+    };
     let page = std::fs::read_to_string(&report).expect("a report");
-    assert!(says(&page) && page.matches("<svg").count() == 3, "{page}");
+    assert_eq!(speculates(&page), speculates(&dry.stdout));
+    assert_eq!(page.matches("<svg").count(), 3, "{page}");
     for foreign in ["http://", "https://", "<script", "@import"] {
         let inside = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!inside.contains(foreign), "the page needs nothing else: {foreign}");
@@ -52,6 +56,8 @@ fn a_tuning_is_printed_drawn_and_written_beside_the_model() {
     let wet = ran(&flags);
     assert_eq!(wet.code, Some(0), "{wet:?}");
     let written = std::fs::read_to_string(&tuning).expect("a tuning");
+    let off = serde_json::from_str::<serde_json::Value>(&written).expect("JSON")["drafter"] == "off";
+    assert_eq!(speculates(&wet.stdout), !off, "{written}");
     let plain = |more: &[&str]| ran(&[&["run", &own, "-p", "hello", "-n", "20", "--json"], more].concat());
     let ids = |more: &[&str]| plain(more).json()["token_ids"].clone();
     assert_eq!(ids(&[]), ids(&["--spec", "off"]));

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use selfspec_model::TokenId;
-use selfspec_speculate::{RoundTrace, SpecStats, TokenLogprob, TokenSource};
+use selfspec_model::TokenLogprob;
+use selfspec_speculate::{RoundTrace, SpecStats, TokenSource};
 
 use crate::error::EngineError;
 
@@ -75,12 +76,12 @@ pub enum FinishReason {
     Cancelled,
 }
 
-impl From<selfspec_speculate::FinishReason> for FinishReason {
-    fn from(reason: selfspec_speculate::FinishReason) -> Self {
+impl From<selfspec_speculate::SequenceEnd> for FinishReason {
+    fn from(reason: selfspec_speculate::SequenceEnd) -> Self {
         match reason {
-            selfspec_speculate::FinishReason::Stop => FinishReason::Stop,
-            selfspec_speculate::FinishReason::Length => FinishReason::Length,
-            selfspec_speculate::FinishReason::Context => FinishReason::Context,
+            selfspec_speculate::SequenceEnd::Stop => FinishReason::Stop,
+            selfspec_speculate::SequenceEnd::Length => FinishReason::Length,
+            selfspec_speculate::SequenceEnd::Context => FinishReason::Context,
         }
     }
 }

@@ -62,7 +62,8 @@ impl DraftSetup {
     ) -> Result<DraftHeads, EngineError> {
         let read = |path: &Path, bytes: &[u8]| {
             let head = ExitHead::read(bytes, model, name, fingerprint, team);
-            head.map(Arc::new).map_err(|source| EngineError::ExitHead { path: path.to_owned(), source })
+            head.map(Arc::new)
+                .map_err(|source| EngineError::ExitHead { path: path.to_owned(), source: Box::new(source) })
         };
         let exit = match &self.exit_head {
             ExitHeadSource::Off => None,

@@ -60,7 +60,6 @@ mod tests {
             plan: LayerPlan::exit(8, layers).expect("valid"),
             keep: false,
             readout,
-            exit_kv: false,
         };
         let plain = |seq| row(seq, Enter::Token, 8, Readout::Head);
         let draft = |seq| row(seq, Enter::Token, 2, Readout::Head);

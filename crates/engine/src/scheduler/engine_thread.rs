@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use selfspec_model::{Backend, Row, StepOutput};
+use selfspec_model::{Backend, DraftOutput, Row, StepOutput};
 use selfspec_speculate::{CommittedToken, CostModel};
 
 use crate::error::EngineError;
@@ -56,6 +56,7 @@ pub(crate) struct EngineThread {
     pub(super) counters: Arc<Counters>,
     pub(super) rows: Vec<Row>,                 // of one step, each sequence's rows together
     pub(super) output: StepOutput,             // of one step
+    pub(super) drafted: DraftOutput,           // of one whole draft
     pub(super) committed: Vec<CommittedToken>, // of one sequence in one step
 }
 
@@ -83,6 +84,7 @@ impl EngineThread {
             counters,
             rows: Vec::new(),
             output: StepOutput::default(),
+            drafted: DraftOutput::default(),
             committed: Vec::new(),
         }
     }

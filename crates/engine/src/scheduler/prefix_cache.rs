@@ -15,7 +15,7 @@ const FEWEST: usize = 16;
 struct Kept {
     seq: SeqId,
     tokens: Vec<TokenId>, // that the backend holds
-    exit_kv: bool,        // whether the exit head's K and V are there too
+    auxiliary: bool,      // whether K and V of the auxiliary layers are there too
     used: u64,
 }
 
@@ -33,35 +33,35 @@ impl PrefixCache {
     }
 
     /// Takes over a sequence of which the backend holds `tokens`.
-    pub(crate) fn keep(&mut self, backend: &mut dyn Backend, seq: SeqId, tokens: &[TokenId], exit_kv: bool) {
-        let covers =
-            |longer: &[TokenId], kv: bool, kept: &Kept| longer.starts_with(&kept.tokens) && (kv || !kept.exit_kv);
-        let known = |kept: &Kept| kept.tokens.starts_with(tokens) && (kept.exit_kv || !exit_kv);
+    pub(crate) fn keep(&mut self, backend: &mut dyn Backend, seq: SeqId, tokens: &[TokenId]) {
+        let auxiliary = backend.has_auxiliary(seq).unwrap_or(false);
+        let covered = |kept: &mut Kept| tokens.starts_with(&kept.tokens) && (auxiliary || !kept.auxiliary);
+        let known = |kept: &Kept| kept.tokens.starts_with(tokens) && (kept.auxiliary || !auxiliary);
         if !self.on || tokens.len() < FEWEST || self.kept.iter().any(known) {
             backend.free(seq);
             return;
         }
-        for shorter in self.kept.extract_if(.., |kept| covers(tokens, exit_kv, kept)) {
+        for shorter in self.kept.extract_if(.., covered) {
             backend.free(shorter.seq);
         }
         while self.kept.len() >= MOST {
             self.drop_oldest(backend);
         }
         self.clock += 1;
-        self.kept.push(Kept { seq, tokens: tokens.to_vec(), exit_kv, used: self.clock });
+        self.kept.push(Kept { seq, tokens: tokens.to_vec(), auxiliary, used: self.clock });
     }
 
-    /// A sequence that holds as many of `tokens` as one that is kept has in common with them, but for the last; and how many. `exit_kv`: the exit head's K and V
-    /// must be there.
+    /// A fork of the kept sequence with the longest common prefix with `tokens`, the last token left out,
+    /// and the prefix's length. `auxiliary`: K and V of the auxiliary layers must be there.
     pub(crate) fn fork(
         &mut self,
         backend: &mut dyn Backend,
         tokens: &[TokenId],
-        exit_kv: bool,
+        auxiliary: bool,
     ) -> Option<(SeqId, usize)> {
         let most = tokens.len().checked_sub(1)?;
         let shared = |kept: &Kept| kept.tokens.iter().zip(&tokens[..most]).take_while(|(a, b)| a == b).count();
-        let fit = self.kept.iter_mut().filter(|kept| kept.exit_kv || !exit_kv);
+        let fit = self.kept.iter_mut().filter(|kept| kept.auxiliary || !auxiliary);
         let (len, best) = fit.map(|kept| (shared(kept), kept)).max_by_key(|(len, _)| *len)?;
         if len < FEWEST {
             return None;
@@ -95,7 +95,7 @@ impl PrefixCache {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+    use selfspec_testkit::fake_target::{FakeOptions, FakeTarget, fake_target};
 
     use super::*;
 
@@ -111,7 +111,6 @@ mod tests {
             plan: LayerPlan::full(target.n_layers()),
             keep: false,
             readout: Readout::Nothing,
-            exit_kv: false,
         };
         let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
         target.step(&rows, &mut StepOutput::default()).expect("sound rows");
@@ -121,12 +120,12 @@ mod tests {
 
     #[test]
     fn the_longest_common_beginning_is_shared_and_the_oldest_goes_first() {
-        let mut target = FakeTarget::new(FakeOptions::default());
+        let mut target = fake_target(FakeOptions::default());
         let mut cache = PrefixCache::new(true);
         let text = |n: usize, last: TokenId| (0..n as u32).map(|i| i % 7).chain([last]).collect::<Vec<TokenId>>();
         for tokens in [text(20, 30), text(40, 31), text(60, 32)] {
             let seq = held(&mut target, &tokens);
-            cache.keep(&mut target, seq, &tokens, false);
+            cache.keep(&mut target, seq, &tokens);
         }
         let (seq, len) = cache.fork(&mut target, &text(40, 33), false).expect("shared");
         assert_eq!((len, target.kv_len(seq).expect("live")), (40, 40), "all but the last");
@@ -135,10 +134,10 @@ mod tests {
         assert!(cache.fork(&mut target, &text(10, 33), false).is_none(), "too short to be worth it");
         let longer = text(60, 32).into_iter().chain([1, 2]).collect::<Vec<_>>();
         let seq = held(&mut target, &longer);
-        cache.keep(&mut target, seq, &longer, false);
+        cache.keep(&mut target, seq, &longer);
         assert_eq!(cache.kept.len(), 3, "what it begins with is not kept twice");
         let seq = held(&mut target, &text(20, 30));
-        cache.keep(&mut target, seq, &text(20, 30), false);
+        cache.keep(&mut target, seq, &text(20, 30));
         assert_eq!(cache.kept.len(), 3, "nor what is known");
         cache.shrink(&mut target, 6);
         assert_eq!(cache.kept.iter().map(|k| k.tokens.len()).max(), Some(63), "the latest stays");
@@ -147,11 +146,29 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_without_the_auxiliary_layers_serves_only_those_that_do_without() {
+        let mut target = fake_target(FakeOptions { exit_head: Some((2, vec![1, 2])), ..FakeOptions::default() });
+        let mut cache = PrefixCache::new(true);
+        let text: Vec<TokenId> = (0..30).collect();
+        let without = held(&mut target, &text);
+        target.drop_auxiliary(without).expect("live");
+        cache.keep(&mut target, without, &text);
+        assert!(cache.fork(&mut target, &text, true).is_none(), "the exit head's K and V are not there");
+        let (fork, _) = cache.fork(&mut target, &text, false).expect("shared");
+        assert_eq!(target.has_auxiliary(fork), Ok(false));
+        let with = held(&mut target, &text);
+        cache.keep(&mut target, with, &text);
+        assert_eq!(cache.kept.len(), 1, "it takes the other's place");
+        let (fork, _) = cache.fork(&mut target, &text, true).expect("shared");
+        assert_eq!(target.has_auxiliary(fork), Ok(true));
+    }
+
+    #[test]
     fn nothing_is_kept_while_it_is_off() {
-        let mut target = FakeTarget::new(FakeOptions::default());
+        let mut target = fake_target(FakeOptions::default());
         let mut cache = PrefixCache::new(false);
         let seq = held(&mut target, &[1; 32]);
-        cache.keep(&mut target, seq, &[1; 32], false);
+        cache.keep(&mut target, seq, &[1; 32]);
         assert!(cache.fork(&mut target, &[1; 40], false).is_none());
         assert_eq!(target.free_pages(), target.total_pages());
     }

@@ -6,7 +6,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use selfspec_model::{Backend, Readout, Row, SeqId, StepOutput};
+use selfspec_model::{
+    Backend, BackendError, DraftOutput, DraftRequest, DraftStopRule, Readout, Row, SeqId, StepOutput,
+};
 use selfspec_speculate::{CommittedToken, CostModel, Sequence, SpecStats};
 
 use crate::error::EngineError;
@@ -20,8 +22,13 @@ use crate::scheduler::prefix_cache::PrefixCache;
 /// Makes a sequence in the backend, as a fork of a cached prefix where there is one. Returns it and the
 /// tokens that it holds.
 fn create_sequence(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
-    let found = prefixes.fork(backend, sequence.tokens(), sequence.wants_exit_kv());
-    found.unwrap_or_else(|| (backend.create(), 0))
+    let auxiliary = sequence.wants_auxiliary();
+    let found = prefixes.fork(backend, sequence.tokens(), auxiliary);
+    let (seq, held) = found.unwrap_or_else(|| (backend.create(), 0));
+    if !auxiliary {
+        backend.drop_auxiliary(seq).expect("the sequence was made just now");
+    }
+    (seq, held)
 }
 
 /// A request that was admitted.
@@ -93,7 +100,7 @@ impl RunningRequest {
     /// Gives the sequence to the prefix cache, which keeps or frees it.
     fn keep_prefix(&self, seq: SeqId, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let held = backend.kv_len(seq).unwrap_or(0).min(self.request.sequence.tokens().len());
-        prefixes.keep(backend, seq, &self.request.sequence.tokens()[..held], self.request.sequence.wants_exit_kv());
+        prefixes.keep(backend, seq, &self.request.sequence.tokens()[..held]);
     }
 
     /// Gives a preempted or paused request a sequence of the backend again.
@@ -149,6 +156,47 @@ impl RunningRequest {
         };
         rows.truncate(before);
         self.fail(EngineError::Panic { message });
+    }
+
+    /// When the draft whose row it asked for ends, if the whole draft can be one call.
+    pub(crate) fn draft_stop_rule(&self) -> Option<DraftStopRule> {
+        self.request.sequence.draft_stop_rule()
+    }
+
+    /// Counts the positions of a whole draft as its own, so that their pages are free when it is made.
+    pub(crate) fn reserve_whole_draft(&mut self) {
+        if let Some(stop) = self.draft_stop_rule() {
+            self.reach += stop.most - 1;
+        }
+    }
+
+    /// The sequence, whose tokens are chosen where their logits are.
+    pub(crate) fn sequence(&self) -> &Sequence {
+        &self.request.sequence
+    }
+
+    /// Makes a whole draft, which begins with `first`.
+    pub(crate) fn draft(
+        &self,
+        backend: &mut dyn Backend,
+        first: &Row,
+        stop: &DraftStopRule,
+        out: &mut DraftOutput,
+    ) -> Result<(), BackendError> {
+        match self.request.sequence.row_chooser() {
+            Some(choose) => backend.draft(&DraftRequest { first, stop, choose: &choose }, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the draft that was made.
+    pub(crate) fn absorb_whole_draft(&mut self, output: &DraftOutput) {
+        let absorbed = catch_unwind(AssertUnwindSafe(|| self.request.sequence.absorb_whole_draft(output)));
+        match absorbed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(error.into()),
+            Err(panic) => self.fail(EngineError::Panic { message: panic_message(&*panic) }),
+        }
     }
 
     /// Tells its sequence if it has no rows in the step.

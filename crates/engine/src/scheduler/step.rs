@@ -1,10 +1,10 @@
 //! One step: rows of all running requests, one call of the backend, and the results to the requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use selfspec_model::{BackendError, Row};
-use selfspec_speculate::keep_cheap_drafts;
+use selfspec_model::{BackendError, DraftStopRule, Row, StepReadouts};
+use selfspec_speculate::{StepChooser, keep_cheap_drafts};
 
 use crate::error::EngineError;
 use crate::fault::believed_seconds;
@@ -21,8 +21,13 @@ impl EngineThread {
                 return;
             }
             let started = Instant::now();
-            let step = AssertUnwindSafe(|| self.backend.step(&self.rows, &mut self.output));
+            let whole_draft = self.alone().and_then(RunningRequest::draft_stop_rule);
+            let step = AssertUnwindSafe(|| match &whole_draft {
+                Some(stop) => self.run_whole_draft(stop),
+                None => self.run_rows(),
+            });
             match catch_unwind(step) {
+                Ok(Ok(())) if whole_draft.is_some() => return self.absorb_whole_draft(started.elapsed()),
                 Ok(Ok(())) => {
                     let took = started.elapsed();
                     self.costs.record(&self.rows, believed_seconds(self.fault, &self.rows, took.as_secs_f64()));
@@ -33,6 +38,42 @@ impl EngineThread {
                 Err(panic) => return self.recover(&panic_message(&*panic)),
             }
         }
+    }
+
+    /// The running request, if there is only one.
+    fn alone(&self) -> Option<&RunningRequest> {
+        if let [request] = &self.running[..] { Some(request) } else { None }
+    }
+
+    /// Runs the rows, and chooses their tokens where the logits are.
+    fn run_rows(&mut self) -> Result<(), BackendError> {
+        let choose = StepChooser::new(&self.rows, self.running.iter().map(RunningRequest::sequence));
+        let readouts = StepReadouts { choose: Some(&choose), ..StepReadouts::default() };
+        self.backend.step_with(&self.rows, &readouts, &mut self.output)
+    }
+
+    /// Makes the whole draft that begins with the only row.
+    fn run_whole_draft(&mut self, stop: &DraftStopRule) -> Result<(), BackendError> {
+        match (&self.running[..], &self.rows[..]) {
+            ([request], [row]) => request.draft(&mut *self.backend, row, stop, &mut self.drafted),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the rows of a whole draft, each with its share of the time, and gives the draft to its
+    /// request.
+    fn absorb_whole_draft(&mut self, took: Duration) {
+        let rows = u32::try_from(self.drafted.rows.max(1)).unwrap_or(u32::MAX);
+        let share = took / rows;
+        for _ in 0..self.drafted.rows {
+            self.costs.record(&self.rows, believed_seconds(self.fault, &self.rows, share.as_secs_f64()));
+            self.counters.step(&self.rows, self.drafted.layer_rows / u64::from(rows), share);
+            self.rows.iter_mut().for_each(|row| row.pos += 1);
+        }
+        for request in &mut self.running {
+            request.absorb_whole_draft(&self.drafted);
+        }
+        self.drop_ended();
     }
 
     /// Asks every running request for its rows. Requests in prefill share the chunk equally, and the next
@@ -50,6 +91,9 @@ impl EngineThread {
             } else {
                 request.push_rows(1, &self.costs, &mut self.rows);
             }
+        }
+        if let [request] = &mut self.running[..] {
+            request.reserve_whole_draft();
         }
         self.drop_ended();
         self.preempt_for_step();

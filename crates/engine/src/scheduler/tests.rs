@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+use selfspec_testkit::fake_target::{FakeOptions, fake_target};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -16,7 +16,7 @@ use crate::scheduler::queued_request::QueuedRequest;
 
 #[test]
 fn requests_that_run_or_wait_end_as_stopped_when_the_handle_goes() {
-    let fake = || Box::new(FakeTarget::new(FakeOptions::default()));
+    let fake = || Box::new(fake_target(FakeOptions::default()));
     let engine = Engine::with_backend(fake(), None, None, &EngineOptions::default()).expect("a thread");
     let (sender, arrivals) = mpsc::channel();
     let options = EngineOptions { max_batch: 1, prefill_chunk: 16, ..EngineOptions::default() };

@@ -9,6 +9,7 @@ use selfspec_engine::{
     DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, Isa, KvType, LayerPlan, Loaded, Prompt, Request,
     SamplingParams, SpeculationParams, TokenId,
 };
+use selfspec_testkit::faulty_backend::FaultyBackend;
 use selfspec_testkit::{Family, TinyModel};
 
 /// A tiny model of 4 layers, in memory.
@@ -190,8 +191,8 @@ fn a_shared_beginning_is_read_once_and_changes_no_bit() {
 
 #[test]
 fn a_request_that_gave_way_can_be_cancelled_while_it_waits() {
-    let faults = Arc::new(Faults::default());
-    let engine = engine(Faulty::new(Scripted { pages: 4, ..Scripted::new(vec![5], 100) }, &faults), None);
+    let faults = faults();
+    let engine = engine(FaultyBackend::new(scripted_with(vec![5], 100, 512, 4), &faults), None);
     faults.hold.store(true, Ordering::SeqCst);
     let generations: Vec<_> = (0..3).map(|_| engine.submit(request(&[1], 60)).expect("fits")).collect();
     faults.hold.store(false, Ordering::SeqCst);
@@ -208,9 +209,9 @@ fn a_request_that_gave_way_can_be_cancelled_while_it_waits() {
 
 #[test]
 fn requests_wait_in_order_for_pages_of_a_small_cache() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     // Four pages: the first round takes one, so that four begin, and the younger ones give way as the others grow.
-    let engine = engine(Faulty::new(Scripted { pages: 4, ..Scripted::new(vec![5], 100) }, &faults), None);
+    let engine = engine(FaultyBackend::new(scripted_with(vec![5], 100, 512, 4), &faults), None);
     let asked = [20, 40, 20, 20, 60, 10, 30];
     faults.hold.store(true, Ordering::SeqCst);
     let requests = asked.iter().zip(10..).map(|(n, prompt)| request(&[prompt], *n));
@@ -236,7 +237,7 @@ fn requests_wait_in_order_for_pages_of_a_small_cache() {
 #[test]
 fn a_draft_at_the_edge_of_its_pages_has_room() {
     // 1 + 15 positions fill a page; drafts reach beyond it, and what is set aside covers them even when the cache is full.
-    let engine = engine(Scripted { pages: 4, ..Scripted::new((20..60).collect(), 100) }, None);
+    let engine = engine(scripted_with((20..60).collect(), 100, 512, 4), None);
     let generations: Vec<_> = (0..6)
         .map(|_| {
             let mut request = request(&[1], 15);
@@ -251,9 +252,9 @@ fn a_draft_at_the_edge_of_its_pages_has_room() {
 
 #[test]
 fn prompts_share_the_prefill_budget_and_nobody_starves() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { prefill_chunk: 12, max_batch: 4, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(Scripted::new(vec![5], 100), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(scripted(vec![5], 100), &faults), None, &options);
     faults.hold.store(true, Ordering::SeqCst);
     let prompts = [100, 40, 3];
     let generations: Vec<_> = prompts.iter().map(|n| engine.submit(request(&vec![1; *n], 5)).expect("fits")).collect();
@@ -295,8 +296,8 @@ fn the_rows_computed_are_those_that_reuse_of_kept_states_leaves() {
 
 #[test]
 fn exclusive_work_waits_for_requests_before_it_and_holds_back_those_after_it() {
-    let faults = Arc::new(Faults::default());
-    let engine = Arc::new(engine(Faulty::new(Scripted::new(vec![5], 100), &faults), None));
+    let faults = faults();
+    let engine = Arc::new(engine(FaultyBackend::new(scripted(vec![5], 100), &faults), None));
     faults.hold.store(true, Ordering::SeqCst);
     let before = engine.submit(request(&[1], 50)).expect("accepted");
     let worker = {

@@ -9,11 +9,12 @@ use selfspec_engine::{
     BackendError, Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request, SamplingParams,
     SpeculationParams,
 };
-use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+use selfspec_testkit::fake_target::{FakeOptions, fake_target};
+use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
 
 fn faulty(faults: &Arc<Faults>) -> Engine {
     let script = (20..60).collect();
-    engine(Faulty::new(Scripted::new(script, 100), faults), None)
+    engine(FaultyBackend::new(scripted(script, 100), faults), None)
 }
 
 /// Submits all of them before the first step.
@@ -26,7 +27,7 @@ fn together(engine: &Engine, faults: &Faults, requests: Vec<Request>) -> Vec<Res
 
 #[test]
 fn logits_that_are_no_numbers_end_their_own_request_only() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let engine = faulty(&faults);
     let mut drafted = request(&[1, 2, 3], 20);
     drafted.speculation = layer_skip(LAYERS, 1, 4);
@@ -41,7 +42,7 @@ fn logits_that_are_no_numbers_end_their_own_request_only() {
 
 #[test]
 fn a_row_that_the_backend_refuses_ends_its_own_request_only() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let engine = faulty(&faults);
     let requests = vec![request(&[1], 20), request(&[1, BAD], 20), request(&[BAD], 20), request(&[1, 2], 20)];
     let answers = together(&engine, &faults, requests);
@@ -63,13 +64,13 @@ fn drafting(ask: impl Fn(u32) -> Request) -> Vec<Request> {
 
 #[test]
 fn sequences_in_the_midst_of_a_round_survive_a_step_that_is_refused_for_another() {
-    let fake = || FakeTarget::new(FakeOptions { agreement: 0.8, ..FakeOptions::default() });
+    let fake = || fake_target(FakeOptions { agreement: 0.8, ..FakeOptions::default() });
     let ask = |i: u32| request(&[i, i + 1, i + 2], 60);
-    let plain = engine(Faulty::new(fake(), &Arc::default()), None);
+    let plain = engine(FaultyBackend::new(fake(), &faults()), None);
     let expected: Vec<_> = (10..18).map(|i| answer(&plain, ask(i)).said()).collect();
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { prefill_chunk: 1, max_batch: 16, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(fake(), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(fake(), &faults), None, &options);
     let (mut accepted, mut rejected) = (0, 0);
     for refused_at in 1..25 {
         // The bad token is read late, when the others are drafting and verifying.
@@ -92,11 +93,11 @@ fn sequences_in_the_midst_of_a_round_survive_a_step_that_is_refused_for_another(
 
 #[test]
 fn a_full_cache_ends_the_youngest_request_only() {
-    let fake = || FakeTarget::new(FakeOptions::default());
+    let fake = || fake_target(FakeOptions::default());
     let ask = |i: u32| request(&[i, i + 1], 40);
-    let plain = engine(Faulty::new(fake(), &Arc::default()), None);
-    let faults = Arc::new(Faults::default());
-    let engine = engine(Faulty::new(fake(), &faults), None);
+    let plain = engine(FaultyBackend::new(fake(), &faults()), None);
+    let faults = faults();
+    let engine = engine(FaultyBackend::new(fake(), &faults), None);
     for step in 3..20 {
         faults.full_in.store(step, Ordering::SeqCst);
         let mut answers = together(&engine, &faults, drafting(ask));
@@ -111,9 +112,9 @@ fn a_full_cache_ends_the_youngest_request_only() {
 
 #[test]
 fn a_panic_ends_the_requests_of_its_step_and_the_engine_goes_on() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { max_batch: 2, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(Scripted::new(vec![5], 100), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(scripted(vec![5], 100), &faults), None, &options);
     faults.panic_in.store(5, Ordering::SeqCst);
     let answers = together(&engine, &faults, vec![request(&[1], 20), request(&[1], 30), request(&[1], 8)]);
     for failed in &answers[..2] {
@@ -128,7 +129,7 @@ fn a_panic_ends_the_requests_of_its_step_and_the_engine_goes_on() {
 
 #[test]
 fn a_backend_that_lost_pages_in_a_panic_is_not_used_again() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let engine = faulty(&faults);
     faults.lose_a_page.store(true, Ordering::SeqCst);
     faults.panic_in.store(3, Ordering::SeqCst);
@@ -142,7 +143,7 @@ fn a_backend_that_lost_pages_in_a_panic_is_not_used_again() {
 
 #[test]
 fn exclusive_work_that_panics_is_an_error_and_the_engine_goes_on() {
-    let engine = faulty(&Arc::new(Faults::default()));
+    let engine = faulty(&faults());
     let error = engine.exclusive(|_| -> usize { panic!("of its own") }).expect_err("it panicked");
     assert_eq!(error.to_string(), "a step panicked: of its own");
     assert_eq!(engine.exclusive(|b| b.vocab()).expect("goes on"), 100);
@@ -151,7 +152,7 @@ fn exclusive_work_that_panics_is_an_error_and_the_engine_goes_on() {
 
 #[test]
 fn a_cancelled_request_ends_with_what_it_has_and_its_pages_come_free() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let engine = faulty(&faults);
     faults.hold_at.store(3, Ordering::SeqCst);
     let mut long = engine.submit(request(&[1], 400)).expect("accepted");
@@ -181,9 +182,9 @@ fn a_cancelled_request_ends_with_what_it_has_and_its_pages_come_free() {
 
 #[test]
 fn dropping_a_generation_frees_its_sequence_and_a_waiting_one_never_starts() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { max_batch: 1, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(Scripted::new(vec![5], 100), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(scripted(vec![5], 100), &faults), None, &options);
     faults.hold.store(true, Ordering::SeqCst);
     let running = engine.submit(request(&[1], 400)).expect("accepted");
     let waiting = engine.submit(request(&[1], 400)).expect("accepted");
@@ -201,9 +202,9 @@ fn dropping_a_generation_frees_its_sequence_and_a_waiting_one_never_starts() {
 
 #[test]
 fn dropping_the_engine_joins_its_thread_and_every_stream_ends() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { max_batch: 1, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(Scripted::new(vec![5], 100), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(scripted(vec![5], 100), &faults), None, &options);
     let mut running = engine.submit(request(&[1], 500)).expect("accepted");
     let waiting = engine.submit(request(&[1], 500)).expect("accepted");
     running.next().expect("it runs");
@@ -220,7 +221,7 @@ fn dropping_the_engine_joins_its_thread_and_every_stream_ends() {
 
 #[test]
 fn requests_that_cannot_be_served_are_refused_with_the_reason() {
-    let engine = engine(Scripted { context: 64, pages: 2, ..Scripted::new(vec![5], 100) }, None);
+    let engine = engine(scripted_with(vec![5], 100, 64, 2), None);
     let refused = |change: &dyn Fn(&mut Request)| {
         let mut request = request(&[1, 2], 4);
         change(&mut request);
@@ -267,7 +268,7 @@ fn handles_go_between_threads() {
     shared::<Engine>();
     shared::<selfspec_engine::Loaded>();
     sent::<selfspec_engine::Generation>();
-    let engine = faulty(&Arc::default());
+    let engine = faulty(&faults());
     let tokens = std::thread::scope(|scope| {
         let asks: Vec<_> = (1..20)
             .map(|n| {
@@ -286,7 +287,7 @@ fn handles_go_between_threads() {
 fn an_empty_prompt_is_the_models_bos() {
     let tokenizer = tokenizer();
     let bos = tokenizer.bos().expect("it has one");
-    let engine = engine(Scripted::new(vec![5], tokenizer.vocab_size()), Some(tokenizer));
+    let engine = engine(scripted(vec![5], tokenizer.vocab_size()), Some(tokenizer));
     assert_eq!(engine.encode(&Prompt::Text(String::new())).expect("there is a BOS"), [bos]);
     assert_eq!(engine.encode(&Prompt::Tokens(Vec::new())).expect("there is a BOS"), [bos]);
     assert_eq!(engine.encode(&Prompt::Tokens(vec![3])).expect("as it is"), [3]);

@@ -134,7 +134,7 @@ fn what_cannot_be_held_to_a_grammar_is_refused() {
     assert!(error.starts_with("ignore_eos: "), "{error}");
     let error = engine.grammar(&GrammarSource::Regex("(".to_owned())).expect_err("open").to_string();
     assert!(error.starts_with("grammar: "), "{error}");
-    let ids_only = crate::common::engine(Scripted::new(vec![1], 40), None);
+    let ids_only = crate::common::engine(scripted(vec![1], 40), None);
     assert!(matches!(ids_only.grammar(&GrammarSource::JsonObject), Err(EngineError::NoTokenizer)));
 }
 

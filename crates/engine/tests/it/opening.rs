@@ -138,16 +138,7 @@ fn a_backend_is_made_anew_after_a_panic_and_loses_no_page() {
     let spoil = |backend: &mut dyn selfspec_engine::Backend| {
         let seq = backend.create();
         let plan = LayerPlan::full(backend.n_layers());
-        let row = Row {
-            seq,
-            pos: 0,
-            token: 1,
-            enter: Enter::Token,
-            plan,
-            keep: false,
-            readout: Readout::Nothing,
-            exit_kv: false,
-        };
+        let row = Row { seq, pos: 0, token: 1, enter: Enter::Token, plan, keep: false, readout: Readout::Nothing };
         backend.step(&[row], &mut StepOutput::default()).expect("a sound row");
         assert!(backend.free_pages() < backend.total_pages());
         panic!("with a page in hand");

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use selfspec_engine::{Demand, Engine, EngineError, EngineOptions, Event, EventSink, FinishReason, Request};
-use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+use selfspec_testkit::fake_target::{FakeOptions, fake_target};
+use selfspec_testkit::faulty_backend::FaultyBackend;
 
-use crate::common::{Faults, Faulty, Scripted, answer, collect, engine, engine_with, layer_skip, request};
+use crate::common::{answer, collect, engine, engine_with, faults, layer_skip, request, scripted};
 
 const MORE: u8 = 0;
 const LATER: u8 = 1;
@@ -79,7 +80,7 @@ fn pages_are_free(engine: &Engine) {
 
 #[test]
 fn a_sink_takes_what_an_iterator_would_give() {
-    let engine = engine(FakeTarget::new(FakeOptions::default()), None);
+    let engine = engine(fake_target(FakeOptions::default()), None);
     let expected = answer(&engine, request(&[1, 2, 3], 40));
     let consumer = Consumer::default();
     submit(&engine, request(&[1, 2, 3], 40), &consumer);
@@ -92,7 +93,7 @@ fn a_sink_takes_what_an_iterator_would_give() {
 fn a_request_whose_consumer_is_slow_gives_its_pages_to_others_and_goes_on_to_the_same_tokens() {
     for prefix_cache in [false, true] {
         let options = EngineOptions { max_batch: 1, prefix_cache, ..EngineOptions::default() };
-        let engine = engine_with(FakeTarget::new(FakeOptions::default()), None, &options);
+        let engine = engine_with(fake_target(FakeOptions::default()), None, &options);
         let ask = || Request { speculation: layer_skip(8, 3, 4), ..request(&[1, 2, 3], 120) };
         let expected = answer(&engine, ask());
         let slow = Consumer { most: Some(60), ..Consumer::default() };
@@ -116,9 +117,9 @@ fn a_request_whose_consumer_is_slow_gives_its_pages_to_others_and_goes_on_to_the
 
 #[test]
 fn a_request_that_nobody_wants_any_more_is_cancelled_wherever_it_is() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { max_batch: 1, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(Scripted::new(vec![5], 100), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(scripted(vec![5], 100), &faults), None, &options);
     let aside = Consumer { most: Some(5), ..Consumer::default() };
     submit(&engine, request(&[1], 400), &aside);
     while aside.len() < 5 {
@@ -142,7 +143,7 @@ fn a_request_that_nobody_wants_any_more_is_cancelled_wherever_it_is() {
 
 #[test]
 fn what_was_set_aside_ends_with_the_engine() {
-    let engine = engine(Scripted::new(vec![5], 100), None);
+    let engine = engine(scripted(vec![5], 100), None);
     let aside = Consumer { most: Some(5), ..Consumer::default() };
     submit(&engine, request(&[1], 400), &aside);
     while aside.len() < 5 {
@@ -154,9 +155,9 @@ fn what_was_set_aside_ends_with_the_engine() {
 
 #[test]
 fn deadlines_end_what_waits_what_runs_and_what_was_set_aside() {
-    let faults = Arc::new(Faults::default());
+    let faults = faults();
     let options = EngineOptions { max_batch: 1, ..EngineOptions::default() };
-    let engine = engine_with(Faulty::new(Scripted::new(vec![5], 100), &faults), None, &options);
+    let engine = engine_with(FaultyBackend::new(scripted(vec![5], 100), &faults), None, &options);
     let aside = Consumer { most: Some(5), ..Consumer::default() };
     submit(
         &engine,

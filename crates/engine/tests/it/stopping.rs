@@ -24,7 +24,7 @@ fn same_everywhere(
 ) -> (Vec<TokenId>, String, FinishReason) {
     let tokenizer = tokenizer();
     let vocab = tokenizer.vocab_size();
-    let engine = engine(Scripted::new(script.to_vec(), vocab), Some(tokenizer));
+    let engine = engine(scripted(script.to_vec(), vocab), Some(tokenizer));
     let mut plain = None;
     let (mut accepted, mut rejected, mut lengths) = (0, 0, [0; 17]);
     for speculation in speculations() {
@@ -147,7 +147,7 @@ fn without_a_bound_a_request_runs_to_the_end_of_the_context() {
     let script = bytes_of(&tokenizer, TEXT);
     let mut lens = Vec::new();
     for speculation in speculations() {
-        let backend = Scripted { context: 40, ..Scripted::new(script.clone(), tokenizer.vocab_size()) };
+        let backend = scripted_with(script.clone(), tokenizer.vocab_size(), 40, 256);
         let engine = engine(backend, Some(tokenizer.clone()));
         let answer = answer(&engine, Request { speculation, ..Request::new(Prompt::Tokens(vec![0, 1, 2])) });
         assert_eq!(answer.summary.finish_reason, FinishReason::Context);
@@ -165,7 +165,7 @@ fn a_character_in_several_tokens_streams_whole() {
     let make = || Request { max_tokens: Some(len), ..Request::new(prompt()) };
     let (_, said, _) = same_everywhere(&script, make, true);
     assert_eq!(said, text);
-    let engine = engine(Scripted::new(script.clone(), tokenizer.vocab_size()), Some(tokenizer.clone()));
+    let engine = engine(scripted(script.clone(), tokenizer.vocab_size()), Some(tokenizer.clone()));
     for k in 1..=8 {
         let speculation = layer_skip(LAYERS, 1, k);
         let answer = answer(&engine, Request { speculation, max_tokens: Some(len), ..Request::new(prompt()) });
@@ -203,7 +203,7 @@ fn a_first_space_is_text_where_the_prompt_ends_in_text() {
     ] {
         let mut whole = vec![0; prompt.len() - 1]; // the script speaks by position
         whole.extend(script);
-        let engine = engine(Scripted::new(whole, vocab.len()), Some(tokenizer_of(vocab.clone())));
+        let engine = engine(scripted(whole, vocab.len()), Some(tokenizer_of(vocab.clone())));
         assert_eq!(answer(&engine, request(&prompt, script.len())).said().1, expected);
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use selfspec_engine::Engine;
 use selfspec_model::{
-    Backend, BackendError, CpuModel, DraftHeads, Enter, LayerPlan, Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, BackendError, CpuModel, DraftHeads, Enter, HiddenState, LayerPlan, Readout, Row, SeqId, StepOutput,
+    StepReadouts, TokenId,
 };
 use serde_json::json;
 
@@ -129,7 +130,7 @@ fn draft(
     exits: &[ExitPath],
 ) -> Result<Vec<Drafted>, BackendError> {
     let n = backend.n_layers();
-    let (full, exit_kv) = (LayerPlan::full(n), backend.exit_head().is_some());
+    let full = LayerPlan::full(n);
     let row = |pos: usize, plan: &LayerPlan, readout| Row {
         seq,
         pos,
@@ -138,7 +139,6 @@ fn draft(
         plan: plan.clone(),
         keep: false,
         readout,
-        exit_kv: exit_kv && plan.is_full(),
     };
     let (last, mut out) = (text.len() - 1, StepOutput::default());
     for from in (0..last).step_by(CHUNK) {
@@ -150,9 +150,10 @@ fn draft(
     let mut drafted = Vec::new();
     for exit in exits {
         // A row that skips layers keeps its state through them.
-        out.tap(&[n, n + 1]);
-        backend.step(&[row(last, &exit.plan, exit.readout)], &mut out)?;
-        let state = out.tapped(usize::from(exit.readout == Readout::ExitHead), 0).to_vec();
+        let states = &[HiddenState::AfterLayers(n), HiddenState::ExitHead];
+        let readouts = StepReadouts { states, ..StepReadouts::default() };
+        backend.step_with(&[row(last, &exit.plan, exit.readout)], &readouts, &mut out)?;
+        let state = out.state(usize::from(exit.readout == Readout::ExitHead), 0).to_vec();
         drafted.push((state, out.logits(0).to_vec()));
         backend.set_len(seq, last)?;
     }

@@ -123,27 +123,12 @@ impl<'a> HandRounds<'a> {
     }
 
     fn row(&self, seq: SeqId, pos: usize, token: TokenId) -> Row {
-        Row {
-            seq,
-            pos,
-            token,
-            enter: Enter::Token,
-            plan: self.full.clone(),
-            keep: false,
-            readout: Readout::Head,
-            exit_kv: self.backend.exit_head().is_some(),
-        }
+        Row { seq, pos, token, enter: Enter::Token, plan: self.full.clone(), keep: false, readout: Readout::Head }
     }
 
     fn draft_row(&self, seq: SeqId, pos: usize, token: TokenId) -> Row {
         let keep = self.path.plan.exact_prefix() > 0;
-        Row {
-            plan: self.path.plan.clone(),
-            keep,
-            readout: self.path.readout,
-            exit_kv: false,
-            ..self.row(seq, pos, token)
-        }
+        Row { plan: self.path.plan.clone(), keep, readout: self.path.readout, ..self.row(seq, pos, token) }
     }
 
     /// Row i of a round of text t: its token, where the draft at place `wrong` is not the model's

@@ -147,6 +147,7 @@ impl<'b> RowSource<'b> {
     fn new(backend: &'b mut dyn Backend, prompt: &[TokenId]) -> Result<Self, BackendError> {
         let (last, before) = prompt.split_last().expect("the engine gives an empty prompt a BOS");
         let seq = backend.create();
+        backend.drop_auxiliary(seq)?;
         let out = StepOutput::default();
         let mut source = RowSource { backend, seq, last: *last, committed: before.len(), out };
         let full = LayerPlan::full(source.backend.n_layers());
@@ -162,7 +163,7 @@ impl<'b> RowSource<'b> {
     fn token_row(&self, pos: usize, token: TokenId, plan: &LayerPlan, logits: bool) -> Row {
         let readout = if logits { Readout::Head } else { Readout::Nothing };
         let (enter, plan) = (Enter::Token, plan.clone());
-        Row { seq: self.seq, pos, token, enter, plan, keep: false, readout, exit_kv: false }
+        Row { seq: self.seq, pos, token, enter, plan, keep: false, readout }
     }
 
     /// Logits of `plan` after the prompt and `before`.

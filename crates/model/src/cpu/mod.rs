@@ -1,5 +1,9 @@
-//! The CPU's backend.
+//! The CPU's executor, and the backend made of it.
 
 mod backend;
+mod executor;
+mod options;
 
-pub use backend::{CpuBackend, CpuOptions};
+pub use backend::CpuBackend;
+pub use executor::CpuExecutor;
+pub use options::CpuOptions;

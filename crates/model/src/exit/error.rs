@@ -1,7 +1,7 @@
 //! The faults of exit heads and of draft vocabularies.
 
-use crate::backend::TokenId;
 use crate::load::sink::SinkError;
+use crate::row::TokenId;
 
 /// Why a draft vocabulary cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,88 +1,79 @@
 //! The exit head's part of a step.
 //!
-//! At position p the head reads the hidden state after the layers below it, and its features: hidden states of position p - 1, which the last
-//! verification computed, or at drafted positions the head's own state in their place. The states that it reads of a row are the row's **taps**. Its one
-//! layer attends to K and V of its own, which lie in the cache after those of the model's layers. Rows of the full plan write them
-//! from exact states as they pass, so that every committed position has them whatever was drafted, or was not.
+//! At position p the head reads the hidden state after the layers below it, and its features: hidden
+//! states of position p - 1. The last verification computed them; at drafted positions the head's own
+//! state takes their place. The states that it reads of a row are the row's **taps**. Its one layer
+//! attends to K and V of its own, which follow those of the model's layers in the cache. Rows of the full
+//! plan write them from exact states, so that every committed position has them whatever was drafted.
 
 use selfspec_kernels::{InputForms, MatrixProduct, rms_norm};
 
-use crate::backend::{Enter, Readout, Row};
-use crate::forward::pass::{Pass, grow, live};
-use crate::kv::sequence::Sequence;
+use crate::forward::layers::Pass;
+use crate::forward::scratch::grow;
+use crate::kv::place::{AuxiliaryWork, FeatureSource};
+use crate::kv::step::ValidatedStep;
 use crate::panels::exit_head::ExitHead;
 use crate::profile::Part;
 
-/// What a row does for the exit head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
-    /// K and V, of a row of the full plan.
-    KeyValue,
-    /// The whole head, of a row that drafts.
-    Draft,
-}
-
-fn work(row: &Row) -> Option<Work> {
-    if row.readout == Readout::ExitHead {
-        Some(Work::Draft)
-    } else {
-        (row.exit_kv && row.plan.is_full()).then_some(Work::KeyValue)
-    }
-}
-
 impl Pass<'_> {
-    /// Takes the taps of rows that enter from a kept state, as far as the drafting row had come.
-    pub(crate) fn enter_taps(&mut self, rows: &[Row]) {
+    /// Restores the taps of rows that enter from a kept state, as far as the drafting row had come.
+    pub(super) fn enter_taps(&mut self, step: &ValidatedStep<'_>) {
         let Some(head) = &self.heads.exit else { return };
         let width = head.taps().count() * self.model.config().dim;
-        let s = &mut *self.scratch;
-        grow(&mut s.taps, rows.len() * width);
-        for (row, taps) in rows.iter().zip(s.taps.chunks_exact_mut(width)).filter(|(row, _)| row.enter == Enter::Kept) {
-            let sequence = live(self.sequences, row);
-            let kept = sequence.kept(row.pos).expect("checked when the row was admitted");
-            taps.copy_from_slice(&sequence.taps[kept.slot * width..][..width]);
+        let taps = &mut self.scratch.taps;
+        grow(taps, step.rows().len() * width);
+        for (i, taps) in taps.chunks_exact_mut(width).take(step.rows().len()).enumerate() {
+            if let Some(slot) = step.enter_slot(i) {
+                taps.copy_from_slice(self.states.taps.at(slot, width));
+            }
         }
     }
 
-    /// Takes the taps that are reached after `layers` layers.
-    pub(crate) fn reach_taps(&mut self, rows: &[Row], layers: usize) {
+    /// Records the taps that are reached after `layers` layers.
+    pub(super) fn reach_taps(&mut self, step: &ValidatedStep<'_>, layers: usize) {
         let Some(head) = &self.heads.exit else { return };
         let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
         for (tap, _) in head.taps().enumerate().filter(|(_, l)| *l == layers) {
-            for i in (0..rows.len()).filter(|i| s.first_layer[*i] <= layers) {
+            for i in (0..step.rows().len()).filter(|i| step.first_layer(*i) <= layers) {
                 s.taps[(i * n + tap) * dim..][..dim].copy_from_slice(&s.hidden[i * dim..][..dim]);
             }
         }
     }
 
-    /// Runs the exit head for the rows that draft with it, and writes its K and V for those of the full plan.
-    pub(crate) fn exit_head(&mut self, rows: &[Row]) {
+    /// Writes the exit head's K and V for the rows of the full plan, then runs the head for the rows that
+    /// draft with it.
+    pub(super) fn exit_head(&mut self, step: &ValidatedStep<'_>) {
         let Some(head) = self.heads.exit.clone() else { return };
-        for wanted in [Work::KeyValue, Work::Draft] {
+        for drafts in [false, true] {
             self.scratch.active.clear();
-            self.scratch.active.extend((0..rows.len()).filter(|i| work(&rows[*i]) == Some(wanted)));
+            let wanted = |i: &usize| match step.auxiliary(*i) {
+                Some(AuxiliaryWork::KeepUp { .. }) => !drafts,
+                Some(AuxiliaryWork::Draft { .. }) => drafts,
+                None => false,
+            };
+            self.scratch.active.extend((0..step.rows().len()).filter(wanted));
             if self.scratch.active.is_empty() {
                 continue;
             }
-            self.set_positions(rows);
-            self.head_input(&head, rows, wanted);
+            self.set_positions(step);
+            self.head_input(&head, step);
             std::mem::swap(&mut self.scratch.hidden, &mut self.scratch.head_hidden);
             let l = self.model.config().n_layers;
-            match wanted {
-                Work::KeyValue => self.query_key_value(&head.layer, l, rows, false),
-                Work::Draft => self.layer(&head.layer, l, rows),
+            match drafts {
+                false => self.query_key_value(&head.layer, l, step, false),
+                true => self.layer(&head.layer, l, step),
             }
             std::mem::swap(&mut self.scratch.hidden, &mut self.scratch.head_hidden);
             if head.fuse.is_some() {
-                self.keep_features(rows, wanted);
+                self.keep_features(&head, step);
             }
         }
     }
 
     /// Fills the head's residual stream of the active rows.
-    fn head_input(&mut self, head: &ExitHead, rows: &[Row], wanted: Work) {
+    fn head_input(&mut self, head: &ExitHead, step: &ValidatedStep<'_>) {
         let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
-        grow(&mut s.head_hidden, rows.len() * dim);
+        grow(&mut s.head_hidden, step.rows().len() * dim);
         let Some(fuse) = &head.fuse else {
             for i in &s.active {
                 s.head_hidden[i * dim..][..dim].copy_from_slice(&s.taps[i * n * dim..][..dim]);
@@ -90,35 +81,30 @@ impl Pass<'_> {
             return;
         };
         // Rows whose position before was computed by the model, then rows whose position before was drafted.
-        for guessed in [false, true] {
-            let drafted = |row: &Row| guess(self.sequences, row, wanted).is_some();
-            let chosen: Vec<usize> = s.active.iter().copied().filter(|i| drafted(&rows[*i]) == guessed).collect();
+        for drafted in [false, true] {
+            let chosen: Vec<usize> = s.active.iter().copied().filter(|i| reads_draft(step, *i) == drafted).collect();
             if chosen.is_empty() {
                 continue;
             }
-            let weight = if guessed { &fuse.guess_weight } else { &fuse.weight };
+            let weight = if drafted { &fuse.guess_weight } else { &fuse.weight };
             let width = weight.k();
             grow(&mut s.fused, chosen.len() * width);
             for (i, fused) in chosen.iter().zip(s.fused.chunks_exact_mut(width)) {
-                let (row, taps) = (&rows[*i], &s.taps);
                 let (exit, features) = fused.split_at_mut(dim);
-                exit.copy_from_slice(&taps[i * n * dim..][..dim]);
+                exit.copy_from_slice(&s.taps[i * n * dim..][..dim]);
                 rms_norm(exit, &fuse.exit_norm, self.model.config().norm_eps);
-                let before = rows[..*i].last().filter(|b| wanted == Work::KeyValue && b.seq == row.seq);
-                let before = before.filter(|b| b.pos + 1 == row.pos && b.plan.is_full());
-                let found = match (guess(self.sequences, row, wanted), before) {
-                    (Some(guess), _) => Some(guess),
-                    (None, Some(_)) => Some(&taps[((i - 1) * n + 1) * dim..i * n * dim]),
-                    (None, None) => row.pos.checked_sub(1).and_then(|pos| live(self.sequences, row).features.at(pos)),
-                };
-                let Some(found) = found else {
-                    // The first position has none, and neither has one whose past came from elsewhere.
-                    features.fill(0.0);
-                    continue;
+                let found = match source(step, *i) {
+                    FeatureSource::Missing => {
+                        features.fill(0.0);
+                        continue;
+                    }
+                    FeatureSource::Row(before) => &s.taps[(before * n + 1) * dim..(before + 1) * n * dim],
+                    FeatureSource::Exact(slot) => self.states.features.at(slot, features.len()),
+                    FeatureSource::Drafted(slot) => self.states.drafted.at(slot, features.len()),
                 };
                 features.copy_from_slice(found);
                 for (j, feature) in features.chunks_exact_mut(dim).enumerate() {
-                    let norm = if guessed { &fuse.guess_norm } else { &fuse.features[j].1 };
+                    let norm = if drafted { &fuse.guess_norm } else { &fuse.features[j].1 };
                     rms_norm(feature, norm, self.model.config().norm_eps);
                 }
             }
@@ -133,23 +119,30 @@ impl Pass<'_> {
         self.profiler.lap(Part::Enter);
     }
 
-    /// Keeps what the next positions read.
-    fn keep_features(&mut self, rows: &[Row], wanted: Work) {
-        let Some(head) = &self.heads.exit else { return };
-        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &mut *self.scratch);
+    /// Keeps the features that the next positions read.
+    fn keep_features(&mut self, head: &ExitHead, step: &ValidatedStep<'_>) {
+        let (dim, n, s) = (self.model.config().dim, head.taps().count(), &*self.scratch);
         for i in &s.active {
-            let row = &rows[*i];
-            let Some(sequence) = self.sequences[row.seq.0 as usize].as_mut() else { continue };
-            match wanted {
-                Work::KeyValue => sequence.features.push(row.pos, &s.taps[(i * n + 1) * dim..(i + 1) * n * dim]),
-                Work::Draft => sequence.guesses.push(row.pos, &s.head_hidden[i * dim..][..dim]),
+            match step.auxiliary(*i) {
+                Some(AuxiliaryWork::KeepUp { keep, .. }) => {
+                    self.states.features.set(keep, &s.taps[(i * n + 1) * dim..(i + 1) * n * dim]);
+                }
+                Some(AuxiliaryWork::Draft { keep, .. }) => {
+                    self.states.drafted.set(keep, &s.head_hidden[i * dim..][..dim]);
+                }
+                None => {}
             }
         }
     }
 }
 
-/// The head's own state at the position before, of a row that drafts after a draft.
-fn guess<'a>(sequences: &'a [Option<Sequence>], row: &Row, wanted: Work) -> Option<&'a [f32]> {
-    let pos = row.pos.checked_sub(1).filter(|_| wanted == Work::Draft)?;
-    live(sequences, row).guesses.at(pos)
+fn source(step: &ValidatedStep<'_>, i: usize) -> FeatureSource {
+    match step.auxiliary(i) {
+        Some(AuxiliaryWork::KeepUp { source, .. } | AuxiliaryWork::Draft { source, .. }) => source,
+        None => FeatureSource::Missing,
+    }
+}
+
+fn reads_draft(step: &ValidatedStep<'_>, i: usize) -> bool {
+    matches!(source(step, i), FeatureSource::Drafted(_))
 }

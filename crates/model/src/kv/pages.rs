@@ -10,18 +10,13 @@ pub(crate) struct PageTable {
 }
 
 impl PageTable {
-    pub(crate) fn new(pages: usize) -> Self {
-        let pages = u32::try_from(pages).expect("the number of pages is checked when the cache is made");
+    pub(crate) fn new(pages: u32) -> Self {
         // Taken from the end: low pages first, so that the memory that is touched stays together.
         PageTable { free: (0..pages).rev().collect(), references: vec![0; pages as usize] }
     }
 
     pub(crate) fn free_pages(&self) -> usize {
         self.free.len()
-    }
-
-    pub(crate) fn total_pages(&self) -> usize {
-        self.references.len()
     }
 
     /// Fails unless `wanted` pages can be taken.

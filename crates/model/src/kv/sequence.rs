@@ -4,92 +4,60 @@
 //!
 //! - `0..len`: committed. K and V of every layer are the model's own.
 //! - `len..full`: not committed yet, but computed through every layer (prefill, verification).
-//! - `full..`: drafted. Only the layers of the drafting plan are written, and after its exact prefix they hold an approximation.
+//! - `full..`: drafted. Only the layers of the drafting plan are written, and after its exact prefix
+//!   they hold an approximation.
 //!
-//! A row may attend only to positions whose layers cover its own; that is checked here, before anything is computed.
+//! A row may attend only to positions whose layers cover its own. That is checked here, before
+//! anything is computed.
 
-use crate::backend::{BackendError, Enter, Row, SeqId, TokenId};
+use crate::backend::BackendError;
+use crate::kv::place::{AuxiliaryWork, FeatureSource, RowPlace};
+use crate::kv::slots::{SlotRun, Slots};
 use crate::plan::LayerPlan;
+use crate::row::{Enter, Readout, Row, TokenId};
 
 /// The hidden state of a drafted row after the exact prefix of its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) token: TokenId,
-    /// Layers that the state has passed.
-    pub(crate) layers: usize,
-    /// Index of its row in [`Sequence::states`].
-    pub(crate) slot: usize,
+struct KeptState {
+    pos: usize,
+    token: TokenId,
+    layers: usize, // that the state has passed
+    slot: u32,
 }
 
-/// Hidden states of a run of positions.
-#[derive(Debug, Default)]
-pub(crate) struct States {
-    from: usize,
-    width: usize,
-    values: Vec<f32>, // (position - from, width)
-}
-
-impl States {
-    /// Writes the state of `pos` and forgets those of later positions; a gap before it forgets the earlier ones too.
-    pub(crate) fn push(&mut self, pos: usize, state: &[f32]) {
-        let end = self.from + self.values.len().checked_div(self.width).unwrap_or(0);
-        if (self.from..=end).contains(&pos) {
-            self.values.truncate((pos - self.from) * self.width);
-        } else {
-            self.values.clear();
-        }
-        if self.values.is_empty() {
-            (self.from, self.width) = (pos, state.len());
-        }
-        self.values.extend_from_slice(state);
-    }
-
-    /// The state of `pos`, if it is there.
-    pub(crate) fn at(&self, pos: usize) -> Option<&[f32]> {
-        let at = pos.checked_sub(self.from)? * self.width;
-        self.values.get(at..at + self.width).filter(|state| !state.is_empty())
-    }
-
-    /// Forgets all but the state of `pos`.
-    fn keep_only(&mut self, pos: Option<usize>) {
-        match pos.filter(|pos| self.at(*pos).is_some()) {
-            Some(pos) => {
-                let at = (pos - self.from) * self.width;
-                self.values.copy_within(at..at + self.width, 0);
-                self.values.truncate(self.width);
-                self.from = pos;
-            }
-            None => self.values.clear(),
-        }
-    }
-}
-
-/// What a position at or beyond `full` holds.
+/// The row that was last computed at a position at or beyond `full`.
 #[derive(Debug, Clone)]
-struct Drafted {
+struct DraftedRow {
     token: TokenId,
     plan: LayerPlan,
+    auxiliary: bool, // whether it ran the auxiliary layer
+}
+
+/// Slots that sequences share: one pool for each kind of value.
+#[derive(Debug, Default)]
+pub(crate) struct SlotPools {
+    pub(crate) states: Slots,
+    pub(crate) features: Slots,
+    pub(crate) drafted: Slots,
 }
 
 /// A live sequence.
 #[derive(Debug, Default)]
-pub(crate) struct Sequence {
+pub(crate) struct SequenceIndex {
     pub(crate) pages: Vec<u32>, // (position / page_positions)
     pub(crate) len: usize,
+    /// Whether rows of the full plan keep up the auxiliary layers.
+    pub(crate) auxiliary: bool,
     full: usize,
-    drafted: Vec<Drafted>,       // (position - full)
-    kept: Vec<(usize, Kept)>,    // (position, state), ascending: the i-th is in slot i
-    pub(crate) states: Vec<f32>, // (slot, dim)
-    pub(crate) taps: Vec<f32>,   // (slot, tap, dim): what the exit head reads, as far as the row has come that kept it
-    /// The exit head's features at the last committed position and at those computed in full after it.
-    pub(crate) features: States,
-    /// The exit head's own states at drafted positions, which stand for the features there.
-    pub(crate) guesses: States,
+    drafted: Vec<DraftedRow>, // (position - full)
+    kept: Vec<KeptState>,     // ascending by position
+    features: SlotRun,        // exact features: of the last committed position and of those computed after it
+    guesses: SlotRun,         // the auxiliary layer's own states at drafted positions
 }
 
-impl Sequence {
-    pub(crate) fn forked(pages: Vec<u32>, len: usize) -> Self {
-        Sequence { pages, len, full: len, ..Sequence::default() }
+impl SequenceIndex {
+    pub(crate) fn new(pages: Vec<u32>, len: usize, auxiliary: bool) -> Self {
+        SequenceIndex { pages, len, full: len, auxiliary, ..SequenceIndex::default() }
     }
 
     /// Positions that have been through all layers, committed or not.
@@ -97,95 +65,169 @@ impl Sequence {
         self.full
     }
 
-    pub(crate) fn kept(&self, pos: usize) -> Option<Kept> {
-        self.kept.iter().find(|(p, _)| *p == pos).map(|(_, kept)| *kept)
-    }
-
-    /// Records that `row` is computed in this step, and where it starts, or says why it cannot be. Rows of one sequence come
-    /// in ascending positions.
-    pub(crate) fn admit(&mut self, row: &Row) -> Result<usize, BackendError> {
-        let bad = |why| Err(BackendError::BadRow { seq: row.seq, pos: row.pos, why });
+    /// Records that row `i` of `rows` is computed in this step, and decides where it starts and which
+    /// slots it uses. `before` is the index of the sequence's previous row in this step.
+    pub(crate) fn admit(
+        &mut self,
+        rows: &[Row],
+        i: usize,
+        before: Option<usize>,
+        slots: &mut SlotPools,
+    ) -> Result<RowPlace, BackendError> {
+        let row = &rows[i];
+        if before.is_some_and(|before| rows[before].pos >= row.pos) {
+            return Err(bad(row, "rows of a sequence must ascend in a step"));
+        }
         if row.pos < self.len {
-            return bad("the position is committed already");
+            return Err(bad(row, "the position is committed already"));
         }
         if row.pos > self.full + self.drafted.len() {
-            return bad("positions before it hold nothing");
+            return Err(bad(row, "positions before it hold nothing"));
         }
-        let first_layer = match row.enter {
-            Enter::Token => 0,
-            Enter::Kept => match self.kept(row.pos) {
-                None => return bad("no hidden state was kept at this position"),
-                Some(kept) if kept.token != row.token => {
-                    return bad("the hidden state kept at this position is another token's");
-                }
-                Some(_) if !row.plan.is_full() => {
-                    return bad("only a row of the full plan may enter at a kept hidden state");
-                }
-                Some(kept) => kept.layers,
-            },
+        let (first_layer, enter) = match row.enter {
+            Enter::Token => (0, None),
+            Enter::Kept => {
+                let kept = self.kept_for(row)?;
+                (kept.layers, Some(kept.slot))
+            }
         };
-        let drafted_before = row.pos.saturating_sub(self.full);
-        if row.plan.is_full() {
-            if drafted_before > 0 {
-                return bad("a row of the full plan must not follow positions that were only drafted");
-            }
-            // What was drafted for the same token stands: its exact layers hold what this row finds in them. What was computed
-            // after another token does not.
-            let same = row.pos == self.full && self.drafted.first().is_none_or(|d| d.token == row.token);
-            if same {
-                self.drafted.drain(..self.drafted.len().min(1));
-            } else {
-                self.drafted.clear();
-                self.kept.retain(|(p, _)| *p < row.pos);
-            }
-            self.full = row.pos + 1;
-            return Ok(first_layer);
-        }
-        if row.pos < self.full {
-            return bad("the position is computed in full already");
-        }
-        let covers = |plan: &LayerPlan| (0..plan.n_layers()).all(|l| plan.runs(l) || !row.plan.runs(l));
-        if !self.drafted[..drafted_before].iter().all(|d| covers(&d.plan)) {
-            return bad("a position before it lacks layers that the row runs");
-        }
-        self.drafted.truncate(drafted_before);
-        self.drafted.push(Drafted { token: row.token, plan: row.plan.clone() });
-        self.kept.retain(|(p, _)| *p < row.pos);
-        if row.keep {
-            let kept = Kept { token: row.token, layers: row.plan.exact_prefix(), slot: self.kept.len() };
-            self.kept.push((row.pos, kept));
-        }
-        Ok(first_layer)
+        let keep = match row.plan.is_full() {
+            true => self.compute_in_full(row, slots)?,
+            false => self.draft(row, slots)?,
+        };
+        let auxiliary = self.auxiliary_work(rows, i, before, slots)?;
+        Ok(RowPlace { first_layer, enter, keep, auxiliary })
     }
 
-    /// Forgets everything but the memory.
-    pub(crate) fn clear(&mut self) {
-        self.len = 0;
-        self.features.values.clear();
-        self.guesses.values.clear();
-        self.forget_uncommitted();
+    /// The kept state from which `row` enters.
+    fn kept_for(&self, row: &Row) -> Result<KeptState, BackendError> {
+        match self.kept.iter().find(|kept| kept.pos == row.pos) {
+            None => Err(bad(row, "no hidden state was kept at this position")),
+            Some(kept) if kept.token != row.token => {
+                Err(bad(row, "the hidden state kept at this position is another token's"))
+            }
+            Some(_) if !row.plan.is_full() => {
+                Err(bad(row, "only a row of the full plan may enter at a kept hidden state"))
+            }
+            Some(kept) => Ok(*kept),
+        }
+    }
+
+    fn compute_in_full(&mut self, row: &Row, slots: &mut SlotPools) -> Result<Option<u32>, BackendError> {
+        if row.pos > self.full {
+            return Err(bad(row, "a row of the full plan must not follow positions that were only drafted"));
+        }
+        // A draft of the same token stands: its exact layers hold what this row would write there.
+        // What was computed after another token does not.
+        if row.pos == self.full && self.drafted.first().is_none_or(|d| d.token == row.token) {
+            self.drafted.drain(..self.drafted.len().min(1));
+        } else {
+            self.drafted.clear();
+            self.forget_kept(row.pos, slots);
+        }
+        self.full = row.pos + 1;
+        Ok(None)
+    }
+
+    fn draft(&mut self, row: &Row, slots: &mut SlotPools) -> Result<Option<u32>, BackendError> {
+        if row.pos < self.full {
+            return Err(bad(row, "the position is computed in full already"));
+        }
+        let drafted_before = row.pos - self.full;
+        let auxiliary = row.readout == Readout::ExitHead;
+        let covers = |before: &DraftedRow| {
+            let mut layers = 0..row.plan.n_layers();
+            layers.all(|l| before.plan.runs(l) || !row.plan.runs(l)) && (before.auxiliary || !auxiliary)
+        };
+        if !self.drafted[..drafted_before].iter().all(covers) {
+            return Err(bad(row, "a position before it lacks layers that the row runs"));
+        }
+        self.drafted.truncate(drafted_before);
+        self.drafted.push(DraftedRow { token: row.token, plan: row.plan.clone(), auxiliary });
+        self.forget_kept(row.pos, slots);
+        Ok(row.keep.then(|| {
+            let slot = slots.states.take();
+            self.kept.push(KeptState { pos: row.pos, token: row.token, layers: row.plan.exact_prefix(), slot });
+            slot
+        }))
+    }
+
+    fn auxiliary_work(
+        &mut self,
+        rows: &[Row],
+        i: usize,
+        before: Option<usize>,
+        slots: &mut SlotPools,
+    ) -> Result<Option<AuxiliaryWork>, BackendError> {
+        let row = &rows[i];
+        let drafts = row.readout == Readout::ExitHead;
+        if drafts && !self.auxiliary {
+            return Err(bad(row, "its sequence does without the auxiliary layers"));
+        }
+        if !drafts && !(self.auxiliary && row.plan.is_full()) {
+            return Ok(None);
+        }
+        // The sequence's row at the position before, if it is in this step.
+        let neighbour = before.filter(|before| rows[*before].pos + 1 == row.pos);
+        let exact = || row.pos.checked_sub(1).and_then(|pos| self.features.at(pos));
+        let guess = || row.pos.checked_sub(1).and_then(|pos| self.guesses.at(pos));
+        if drafts {
+            if neighbour.is_some_and(|before| rows[before].readout == Readout::ExitHead) {
+                return Err(bad(row, "it reads the state of a row before it that drafts in the same step"));
+            }
+            let source = match row.pos > self.full {
+                true => guess().map(FeatureSource::Drafted),
+                false => exact().map(FeatureSource::Exact),
+            };
+            let keep = self.guesses.push(row.pos, &mut slots.drafted);
+            return Ok(Some(AuxiliaryWork::Draft { source: source.unwrap_or(FeatureSource::Missing), keep }));
+        }
+        let source = match neighbour.filter(|before| rows[*before].plan.is_full()) {
+            Some(before) => FeatureSource::Row(before),
+            None => exact().map_or(FeatureSource::Missing, FeatureSource::Exact),
+        };
+        let keep = self.features.push(row.pos, &mut slots.features);
+        Ok(Some(AuxiliaryWork::KeepUp { source, keep }))
+    }
+
+    fn forget_kept(&mut self, from: usize, slots: &mut SlotPools) {
+        slots.states.release(self.kept.extract_if(.., |kept| kept.pos >= from).map(|kept| kept.slot));
     }
 
     /// Forgets what is not committed.
-    pub(crate) fn forget_uncommitted(&mut self) {
+    pub(crate) fn forget_uncommitted(&mut self, slots: &mut SlotPools) {
         self.full = self.len;
         self.drafted.clear();
-        self.kept.clear();
+        self.forget_kept(0, slots);
+        self.features.keep_only(self.len.checked_sub(1), &mut slots.features);
+        self.guesses.keep_only(None, &mut slots.drafted);
     }
 
-    /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller frees.
-    pub(crate) fn set_len(&mut self, seq: SeqId, len: usize) -> Result<(), BackendError> {
+    /// From now on no row keeps up the auxiliary layers.
+    pub(crate) fn drop_auxiliary(&mut self, slots: &mut SlotPools) {
+        self.auxiliary = false;
+        self.features.keep_only(None, &mut slots.features);
+        self.guesses.keep_only(None, &mut slots.drafted);
+    }
+
+    /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller
+    /// frees. False, and nothing changes, if positions before `len` are not computed in every layer.
+    pub(crate) fn set_len(&mut self, len: usize, slots: &mut SlotPools) -> bool {
         if len > self.full {
-            return Err(BackendError::BadRow {
-                seq,
-                pos: len,
-                why: "positions before it are not computed in every layer",
-            });
+            return false;
         }
         self.len = len;
-        self.features.keep_only(len.checked_sub(1));
-        self.guesses.keep_only(None);
-        self.forget_uncommitted();
-        Ok(())
+        self.forget_uncommitted(slots);
+        true
     }
+
+    /// Forgets everything but the memory, and gives back the slots. The caller frees the pages.
+    pub(crate) fn clear(&mut self, slots: &mut SlotPools) {
+        self.len = 0;
+        self.forget_uncommitted(slots);
+    }
+}
+
+fn bad(row: &Row, why: &'static str) -> BackendError {
+    BackendError::BadRow { seq: row.seq, pos: row.pos, why }
 }

@@ -4,7 +4,7 @@ use selfspec_kernels::RopeStyle;
 
 use super::model::CpuModel;
 use crate::arch::tensor::LayerValues;
-use crate::backend::TokenId;
+use crate::row::TokenId;
 
 /// The rotary angles of positions `0..n`, as the model's global layers and its exit heads use them.
 #[derive(Debug, Clone, PartialEq)]

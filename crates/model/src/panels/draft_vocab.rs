@@ -9,8 +9,8 @@ use std::sync::Arc;
 use selfspec_kernels::{PanelMatrix, Team};
 
 use super::model::CpuModel;
-use crate::backend::TokenId;
 use crate::exit::error::DraftVocabError;
+use crate::row::TokenId;
 
 /// Tokens that a draft may propose, and a copy of the head's rows for them.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ use super::draft_vocab::DraftVocab;
 use super::layer::Layer;
 use super::model::CpuModel;
 use super::pack::Packer;
-use crate::backend::ExitHeadInfo;
 use crate::exit::card::ExitHeadCard;
 use crate::exit::error::ExitHeadError;
 use crate::exit::file::ExitHeadFile;
 use crate::exit::tensors::ExitHeadTensor;
 use crate::load::sink::{SinkError, StoredTensor, WeightSink};
 use crate::plan::LayerPlan;
+use crate::row::ExitHeadInfo;
 
 /// An exit head, packed for the kernels. Shared by every backend that runs its model.
 #[derive(Debug)]

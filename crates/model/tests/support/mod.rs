@@ -35,16 +35,7 @@ pub(crate) fn backend_of(kv_type: KvType, model: &Arc<CpuModel>, isa: Isa, threa
 
 /// A row of the full plan with logits.
 pub(crate) fn plain(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan) -> Row {
-    Row {
-        seq,
-        pos,
-        token,
-        enter: Enter::Token,
-        plan: plan.clone(),
-        keep: false,
-        readout: Readout::Head,
-        exit_kv: false,
-    }
+    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout: Readout::Head }
 }
 
 /// Logits of rows as bits, so that equality is equality of bits. Shape: (row, vocab).

@@ -112,7 +112,8 @@ impl ServerMetrics {
         self.first_token[arm as usize].observe(after);
     }
 
-    /// Counts a choice that ended without an error. The duration of a cancelled one depends on its client and is left out.
+    /// Counts a choice that ended without an error. The duration of a cancelled one depends on its
+    /// client and is left out.
     pub(crate) fn count_end(&self, arm: DecodingArm, reason: FinishReason, after: Duration) {
         if let Some(place) = ENDS.iter().position(|end| *end == reason) {
             self.ends[place].fetch_add(1, Ordering::Relaxed);
@@ -267,7 +268,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use selfspec_engine::{Engine, EngineOptions};
-    use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+    use selfspec_testkit::fake_target::{FakeOptions, fake_target};
 
     use super::*;
     use crate::observe::exposition::{names, table};
@@ -277,7 +278,7 @@ mod tests {
     }
 
     fn families() -> Vec<MetricFamily> {
-        let backend = Box::new(FakeTarget::new(FakeOptions::default()));
+        let backend = Box::new(fake_target(FakeOptions::default()));
         let engine = Engine::with_backend(backend, None, None, &EngineOptions::default()).expect("a thread");
         ServerMetrics::new(Arc::default()).families(&engine.counters(), 0, "fake")
     }

@@ -1,4 +1,5 @@
-//! Follows a request from submission to its end, whoever reads the answer: for the metrics and for the record.
+//! Follows a request from submission to its end, whoever reads the answer: for the metrics and for
+//! the record.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use crate::observe::context::RequestContext;
 use crate::observe::metrics::{RequestFailure, ServerMetrics};
 use crate::observe::record::{RecordedChoice, RecordedRequest, RequestRecorder};
 
-/// Receives every event of a request. Choices that have not ended when it is dropped count as cancelled.
+/// Receives every event of a request. Choices that have not ended when it is dropped count as
+/// cancelled.
 #[derive(Debug)]
 pub(crate) struct RequestObserver {
     metrics: Arc<ServerMetrics>,
@@ -82,7 +84,8 @@ impl RequestObserver {
                 observed.end_with(self.finished(summary), took);
             }
             Event::Failed(error) => {
-                // An answer whose status is not sent yet reports the failure by it. Here only streams that have begun are counted.
+                // An answer whose status is not sent yet reports the failure by it. Here only
+                // streams that have begun are counted.
                 let failure = RequestFailure::of(ApiError::from(error).status());
                 if let Some(failure) = failure.filter(|_| self.facts.stream && begun) {
                     self.metrics.count_failure(failure);
@@ -100,7 +103,8 @@ impl RequestObserver {
         }
     }
 
-    /// Forgets the choices of a request that the engine refused: the status of the answer reports that.
+    /// Forgets the choices of a request that the engine refused: the status of the answer reports
+    /// that.
     pub(crate) fn forget(&self) {
         self.choices().clear();
     }
@@ -201,8 +205,8 @@ mod tests {
     /// The lines of `/metrics`.
     fn counted(metrics: &ServerMetrics) -> String {
         use selfspec_engine::{Engine, EngineOptions};
-        use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
-        let backend = Box::new(FakeTarget::new(FakeOptions::default()));
+        use selfspec_testkit::fake_target::{FakeOptions, fake_target};
+        let backend = Box::new(fake_target(FakeOptions::default()));
         let engine = Engine::with_backend(backend, None, None, &EngineOptions::default()).expect("a thread");
         exposition::text(&metrics.families(&engine.counters(), 0, "fake"))
     }

@@ -4,7 +4,7 @@ use selfspec_model::LayerPlan;
 
 use crate::draft::kind::DrafterKind;
 use crate::error::ParamError;
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// Most tokens that one round may draft.
 pub const MAX_DRAFT: usize = 16;
@@ -113,7 +113,7 @@ impl SpeculationParams {
     ///
     /// # Errors
     /// The first field that is out of its range.
-    pub fn validate(&self, target: &Target) -> Result<(), ParamError> {
+    pub fn validate(&self, target: &TargetModel) -> Result<(), ParamError> {
         let n_layers = target.n_layers;
         let count = |field, value: usize, ok: bool, expected| {
             if ok { Ok(()) } else { Err(ParamError::OutOfRange { field, value: value as f64, expected }) }

@@ -7,7 +7,7 @@
 use crate::policy::acceptance::AcceptanceCounts;
 
 /// Lower edges of the bins, as probabilities.
-const EDGES: [f32; 10] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97];
+pub(crate) const EDGES: [f32; 10] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97];
 /// Weight, in verified drafts, of the prior of a bin. The prior is the confidence itself, times the
 /// ratio of accepted drafts to the sum of confidences over all bins. Trained heads are nearly
 /// calibrated; exits of untrained models are too confident.
@@ -50,7 +50,7 @@ impl ConfidenceRecord {
 
     /// The expected acceptance rate by bin, where `others` is the record of other sequences. Bins
     /// without drafts are expected to reach at least `floor`, so that they are tried.
-    fn curve(&self, others: &ConfidenceRecord, floor: f64) -> [f64; EDGES.len()] {
+    pub(crate) fn curve(&self, others: &ConfidenceRecord, floor: f64) -> [f64; EDGES.len()] {
         let middle = |i: usize| f64::from(EDGES[i] + EDGES.get(i + 1).unwrap_or(&1.0)) / 2.0;
         let bins: [AcceptanceCounts; EDGES.len()] = std::array::from_fn(|i| {
             let (own, others) = (self.bins[i], others.bins[i].at_most(OTHERS_MAX_WEIGHT));

@@ -6,7 +6,7 @@
 //! probe of a drafter that is off runs where nothing else drafts, and a plain step runs now and
 //! then to be timed.
 
-use selfspec_model::TokenId;
+use selfspec_model::{DraftStopRule, TokenId};
 
 use crate::draft::drafter::Drafter;
 use crate::draft::params::{DraftLen, SpeculationParams};
@@ -171,6 +171,14 @@ impl SpeculationPolicy {
     pub(crate) fn min_confidence(&self, choice: &DraftChoice, i: usize) -> f32 {
         let own = &self.drafters[choice.drafter].confidence;
         choice.stop_rule.as_ref().map_or(0.0, |rule| rule.min_confidence(own, i))
+    }
+
+    /// When a round ends that has `drafted` drafts, as data. The caller adds what is not the
+    /// policy's.
+    pub(crate) fn draft_stop_rule(&self, choice: &DraftChoice, drafted: usize) -> DraftStopRule {
+        let own = &self.drafters[choice.drafter].confidence;
+        let rule = choice.stop_rule.as_ref().map(|rule| rule.as_data(own, drafted..choice.k));
+        rule.unwrap_or_else(|| DraftStopRule { reached: 1.0, ..DraftStopRule::default() })
     }
 
     /// Whether the round drafts on after its `drafted`-th draft, which has this confidence.

@@ -7,8 +7,12 @@
 //! Invariant: the rule reads the row's distribution, never the token drawn from it. So sampled
 //! output keeps the model's distribution.
 
+use std::ops::Range;
+
+use selfspec_model::{DraftStopPlace, DraftStopRule};
+
 use crate::policy::acceptance::AcceptanceChain;
-use crate::policy::confidence::ConfidenceRecord;
+use crate::policy::confidence::{ConfidenceRecord, EDGES};
 use crate::policy::draft_prices::DraftPrices;
 
 /// Requests a row's confidence where every draft is taken: 0 would skip computing it.
@@ -55,6 +59,26 @@ impl StopRule {
         own.min_confidence(&self.others, self.untested_acceptance(i), wanted).max(ANY_CONFIDENCE)
     }
 
+    /// The rule for drafts at these places, by the sequence's `own` record, as data for a device.
+    /// It decides as the methods below do, for a sequence that no other waits for.
+    pub(crate) fn as_data(&self, own: &ConfidenceRecord, places: Range<usize>) -> DraftStopRule {
+        let place = |i: usize| DraftStopPlace {
+            acceptance: own.curve(&self.others, self.untested_acceptance(i)).to_vec(),
+            verify_price: self.tokens_per_plain_step * self.prices.added_row(i, self.bonus),
+            next_acceptance: self.chain.get(i + 1).copied().unwrap_or(0.0),
+            next_price: self.next_price(i + 1, 1.0),
+        };
+        let (edges, places) = (EDGES.to_vec(), places.map(place).collect());
+        DraftStopRule { edges, places, reached: self.reached, ..DraftStopRule::default() }
+    }
+
+    /// What another draft after `drafted` must be expected to bring, if `waiting` sequences wait
+    /// for it.
+    fn next_price(&self, drafted: usize, waiting: f64) -> f64 {
+        let price = self.prices.draft_step * waiting + self.prices.added_row(drafted, self.bonus);
+        self.tokens_per_plain_step * price
+    }
+
     /// Adds the `drafted`-th draft of the round, and says whether another one is worth its row and
     /// its verification.
     pub(crate) fn continues_after(&mut self, own: &ConfidenceRecord, drafted: usize, confidence: f32) -> bool {
@@ -66,7 +90,6 @@ impl StopRule {
     /// that waits for it or drafts with it.
     pub(crate) fn is_worth(&self, drafted: usize, waiting: f64) -> bool {
         let next = self.reached * self.chain.get(drafted).copied().unwrap_or(0.0);
-        let price = self.prices.draft_step * waiting + self.prices.added_row(drafted, self.bonus);
-        next >= self.tokens_per_plain_step * price
+        next >= self.next_price(drafted, waiting)
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! Plain decoding is the round without drafts.
 
-use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId, TokenId};
+use selfspec_model::{Enter, LayerPlan, NoChoice, Readout, Row, SeqId, TokenChoice, TokenId, TokenLogprob};
 
 use crate::draft::path::DraftPath;
 use crate::policy::choice::DraftChoice;
@@ -24,7 +24,7 @@ use crate::policy::round_reason::RoundReason;
 use crate::round::token_source::TokenSource;
 use crate::round::waiting_cost::WaitingCost;
 use crate::sample::noise::RoundPosition;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 use crate::sample::sequence_sampler::{SequenceSampler, TokenChoiceError};
 
 /// A round under way.
@@ -33,8 +33,7 @@ pub(crate) struct Round {
     pub(crate) choice: Option<DraftChoice>, // None: plain decoding
     pub(crate) reason: RoundReason,
     pub(crate) path: Option<DraftPath>, // of the draft rows; None: the drafts were copied
-    pub(crate) exit_kv: bool,           // whether rows of the full plan keep up the exit head's K and V
-    pub(crate) drafts: Vec<Draft>,
+    pub(crate) drafts: Vec<DraftToken>,
     pub(crate) draft_rows: usize, // run so far
     pub(crate) waiting: WaitingCost,
     pub(crate) drafting: bool, // whether the next step drafts
@@ -44,12 +43,11 @@ pub(crate) struct Round {
 
 impl Round {
     /// A round without drafts so far.
-    pub(crate) fn plain(choice: Option<DraftChoice>, reason: RoundReason, exit_kv: bool) -> Self {
+    pub(crate) fn plain(choice: Option<DraftChoice>, reason: RoundReason) -> Self {
         Round {
             choice,
             reason,
             path: None,
-            exit_kv,
             drafts: Vec::new(),
             draft_rows: 0,
             waiting: WaitingCost::default(),
@@ -64,7 +62,7 @@ impl Round {
         let pending = committed.len() - 1;
         let token = if i == 0 { committed[pending] } else { self.drafts[i - 1].token };
         let (enter, readout, plan) = (Enter::Token, Readout::Head, plan.clone());
-        Row { seq, pos: pending + i, token, enter, plan, keep: false, readout, exit_kv: self.exit_kv }
+        Row { seq, pos: pending + i, token, enter, plan, keep: false, readout }
     }
 
     /// Draft: the next draft row. A path that skips layer 0 leaves no state to verify from.
@@ -101,33 +99,45 @@ pub struct AcceptedDrafts {
     pub rejected: bool,
 }
 
-/// Accept: verifies `drafts` left to right by the full model's logits, and calls `commit` with each
-/// token, its source and its logits. `commit` says whether the sequence goes on. After full
-/// acceptance `bonus` draws one more token.
+/// What a row of the full model left: its logits, or the token that was chosen where they are.
+#[derive(Debug, Clone, Copy)]
+pub enum VerifyReadout<'a> {
+    /// Shape: (vocabulary).
+    Logits(&'a [f32]),
+    /// The choice of the sequence's own sampler for this row.
+    Choice(&'a Result<TokenChoice, NoChoice>),
+}
+
+/// Accept: verifies `drafts` left to right by what the full model's rows left, and calls `commit`
+/// with each token, its source and its log-probability. `commit` says whether the sequence goes on.
+/// After full acceptance `bonus` draws one more token.
 ///
-/// `start` is the position of the first draft. `rows(i)` are the logits for position `start + i`.
-/// Shape: (vocabulary).
+/// `start` is the position of the first draft. `rows(i)` is the readout for position `start + i`.
 ///
 /// # Errors
 /// The index of a row from which no token can be chosen, and why. Tokens before it are committed,
 /// as they would have been without drafts.
 pub fn accept_drafts<'a>(
     sampler: &mut SequenceSampler,
-    drafts: &[Draft],
+    drafts: &[DraftToken],
     bonus: bool,
     start: usize,
-    rows: impl Fn(usize) -> &'a [f32],
-    mut commit: impl FnMut(TokenId, TokenSource, &'a [f32]) -> bool,
+    rows: impl Fn(usize) -> VerifyReadout<'a>,
+    mut commit: impl FnMut(TokenId, TokenSource, Option<TokenLogprob>) -> bool,
 ) -> Result<AcceptedDrafts, (usize, TokenChoiceError)> {
     sampler.drop_drafts().map_err(|error| (0, error))?;
     let mut accepted = 0;
     for i in 0..drafts.len() + usize::from(bonus || drafts.is_empty()) {
-        let (row, draft) = (rows(i), drafts.get(i));
+        let draft = drafts.get(i);
         let at = RoundPosition { pos: start + i, row: i };
-        let verified = sampler.verify(row, at, draft).map_err(|error| (i, error))?;
+        let verified = match rows(i) {
+            VerifyReadout::Logits(logits) => sampler.verify(logits, at, draft),
+            VerifyReadout::Choice(choice) => sampler.take_choice(choice),
+        };
+        let verified = verified.map_err(|error| (i, error))?;
         accepted += usize::from(verified.accepted);
         let source = TokenSource::of(draft.map(|_| verified.accepted), drafts.len());
-        let goes_on = commit(verified.token, source, row);
+        let goes_on = commit(verified.token, source, verified.logprob);
         if !verified.accepted || !goes_on {
             return Ok(AcceptedDrafts { accepted, rejected: draft.is_some() && !verified.accepted });
         }
@@ -144,10 +154,10 @@ mod tests {
     fn run(last: TokenId, most: usize) -> (Vec<TokenId>, AcceptedDrafts) {
         let best = [10, 11, 12, 20, 21, 22, 23];
         let rows: Vec<Vec<f32>> = best.iter().map(|b| (0..30).map(|x| f32::from(x == *b)).collect()).collect();
-        let drafts: Vec<Draft> = best[..6].iter().map(|b| Draft::point(*b)).collect();
+        let drafts: Vec<DraftToken> = best[..6].iter().map(|b| DraftToken::point(*b)).collect();
         let mut sampler = SequenceSampler::new(&SamplingParams::default(), &[], 0);
         let mut committed = Vec::new();
-        let rows = |i: usize| rows[i].as_slice();
+        let rows = |i: usize| VerifyReadout::Logits(&rows[i]);
         let accepted = accept_drafts(&mut sampler, &drafts, true, 5, rows, |token, _, _| {
             committed.push(token);
             token != last && committed.len() < most
@@ -169,9 +179,9 @@ mod tests {
         let rows: Vec<Vec<f32>> = (0..3u8).map(|best| (0..9u8).map(|x| f32::from(x == best)).collect()).collect();
         let sources = |drafts: &[TokenId], bonus: bool| {
             let mut sampler = SequenceSampler::new(&SamplingParams::default(), &[], 0);
-            let drafts: Vec<Draft> = drafts.iter().map(|d| Draft::point(*d)).collect();
-            let (rows, mut sources) = (|i: usize| rows[i].as_slice(), Vec::new());
-            let commit = |_, source, _: &[f32]| {
+            let drafts: Vec<DraftToken> = drafts.iter().map(|d| DraftToken::point(*d)).collect();
+            let (rows, mut sources) = (|i: usize| VerifyReadout::Logits(&rows[i]), Vec::new());
+            let commit = |_, source, _| {
                 sources.push(source);
                 true
             };

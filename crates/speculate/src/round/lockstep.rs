@@ -40,7 +40,6 @@ mod tests {
             plan,
             keep: false,
             readout: Readout::Head,
-            exit_kv: false,
         };
         let exit = |layers| LayerPlan::exit(8, layers).expect("valid");
         let left = |mut rows: Vec<Row>| {

@@ -1,21 +1,9 @@
 //! Log-probabilities of committed tokens.
 
-use selfspec_model::TokenId;
+use selfspec_model::{TokenId, TokenLogprob};
 
 use crate::sample::softmax::{PeakLogit, log_sum_exp};
 use crate::sample::truncation::{TokenCandidate, top_k};
-
-/// Log-probability of a committed token, and the best alternatives.
-///
-/// From the log-softmax of the model's raw logits, before any transform of the sampler. The same
-/// with speculation on and off.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenLogprob {
-    /// Natural logarithm of the token's probability.
-    pub logprob: f32,
-    /// The most probable tokens, best first, ties to the lowest id.
-    pub top: Vec<(TokenId, f32)>,
-}
 
 /// The log-probability of `token` in a row that was sampled from, with the `n` best tokens. Shape
 /// of `row`: (vocabulary).

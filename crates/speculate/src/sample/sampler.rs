@@ -15,12 +15,14 @@
 //! included. So q is as close to p as the draft's logits allow, and is the distribution that the
 //! draft was really drawn from. Copied drafts have a point mass as q.
 
-use selfspec_model::TokenId;
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::LogitsError;
+use selfspec_model::{LogitsError, TokenId};
+
 use crate::sample::constraint::TokenMask;
-use crate::sample::distribution::Distribution;
-use crate::sample::history::PenaltyHistory;
+use crate::sample::distribution::TokenDistribution;
+use crate::sample::history::PenaltyView;
 use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
 use crate::sample::params::SamplingParams;
 use crate::sample::softmax::{PeakLogit, sum_exp};
@@ -28,20 +30,20 @@ use crate::sample::truncation::TokenTruncation;
 
 /// A proposed token.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct DraftToken {
     /// The token.
     pub token: TokenId,
     /// The distribution that it was really drawn from. `None` is the point mass on the token: the
     /// draft was copied, or the rule is greedy or coupled, where only the token counts.
-    pub q: Option<Distribution>,
+    pub q: Option<TokenDistribution>,
     /// Confidence: the probability of the row's most probable token; 0 where it was not requested.
     pub confidence: f32,
 }
 
-impl Draft {
+impl DraftToken {
     /// A draft that was not drawn: q is the point mass on it.
     pub fn point(token: TokenId) -> Self {
-        Draft { token, q: None, confidence: 0.0 }
+        DraftToken { token, q: None, confidence: 0.0 }
     }
 }
 
@@ -84,17 +86,29 @@ enum SamplingRule {
     Rejection { entropy: u64 },
 }
 
-/// Chooses the tokens of one sequence.
+/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its
+/// arguments.
 #[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
     rule: SamplingRule,
     scale: f32, // 1 / temperature
     truncation: TokenTruncation,
+    spare: Mutex<Vec<TokenDistribution>>, // memory of drafts that have been verified
+}
+
+/// Buffers of one choice.
+#[derive(Debug, Default)]
+struct SamplerScratch {
     edited: Vec<f32>, // a row after bias and penalties
-    p: Distribution,
+    truncation: TokenTruncation,
+    p: TokenDistribution,
     residual: Vec<f64>,
-    spare: Vec<Distribution>, // of earlier drafts, to reuse their memory
+}
+
+thread_local! {
+    /// Kept from row to row by each thread that chooses, so that decoding does not allocate.
+    static SCRATCH: RefCell<SamplerScratch> = RefCell::default();
 }
 
 impl Sampler {
@@ -110,47 +124,66 @@ impl Sampler {
             scale: if params.is_greedy() { 1.0 } else { 1.0 / params.temperature },
             truncation: TokenTruncation::new(params),
             params: params.clone(),
-            edited: Vec::new(),
-            p: Distribution::default(),
-            residual: Vec::new(),
-            spare: Vec::new(),
+            spare: Mutex::default(),
         }
     }
 
-    /// Proposes a token from a draft's logits. `None` where the row's confidence (at temperature 1
-    /// if greedy) is below `min_confidence`, or its logits cannot be sampled from: a bad draft is
-    /// no error. With a `min_confidence` of 0 the confidence is not computed.
+    /// Calls `f` with this thread's buffers.
+    fn with_scratch<T>(&self, f: impl FnOnce(&mut SamplerScratch) -> T) -> T {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.truncation.take_limits(&self.truncation);
+            f(scratch)
+        })
+    }
+
+    /// Proposes a token from a draft's logits. `None` where its confidence is below
+    /// `min_confidence` (the probability of its most probable token, at temperature 1 if greedy),
+    /// or where the logits cannot be sampled from: a bad draft is no error. A `min_confidence` of 0
+    /// asks for no confidence.
     pub fn draft(
-        &mut self,
+        &self,
         row: LogitsRow<'_>,
-        history: &PenaltyHistory,
+        past: PenaltyView<'_>,
         at: RoundPosition,
         min_confidence: f32,
-    ) -> Option<Draft> {
-        let tokens = row.tokens;
-        let token = |i| row.token(i);
-        let row = edit_logits(&self.params, row, history, &mut self.edited);
-        let peak = PeakLogit::of(row).ok()?;
-        let mut confidence = 0.0;
-        if min_confidence > 0.0 {
-            confidence = (1.0 / sum_exp(row, peak.logit, self.scale)) as f32;
-            if confidence < min_confidence {
-                return None;
-            }
-        }
-        let draft = match self.rule {
-            SamplingRule::Greedy => Draft::point(token(peak.token)),
-            SamplingRule::Coupled { seed } => {
-                Draft::point(coupled_token(&mut self.truncation, row, tokens, peak, self.scale, seed, at))
-            }
-            SamplingRule::Rejection { entropy } => {
-                let mut q = self.spare.pop().unwrap_or_default();
-                fill_distribution(&mut self.truncation, row, tokens, peak, self.scale, &mut q);
-                let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
-                Draft { q: Some(q), ..Draft::point(token) }
-            }
-        };
-        Some(Draft { confidence, ..draft })
+    ) -> Option<DraftToken> {
+        let draft = self.propose(row, past, at, min_confidence > 0.0).ok()?;
+        (draft.confidence >= min_confidence).then_some(draft)
+    }
+
+    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on
+    /// request.
+    ///
+    /// # Errors
+    /// Logits that cannot be sampled from.
+    pub fn propose(
+        &self,
+        row: LogitsRow<'_>,
+        past: PenaltyView<'_>,
+        at: RoundPosition,
+        with_confidence: bool,
+    ) -> Result<DraftToken, LogitsError> {
+        self.with_scratch(|scratch| {
+            let SamplerScratch { edited, truncation, .. } = scratch;
+            let tokens = row.tokens;
+            let token = |i| row.token(i);
+            let row = edit_logits(&self.params, row, past, edited);
+            let peak = PeakLogit::of(row)?;
+            let confidence = if with_confidence { (1.0 / sum_exp(row, peak.logit, self.scale)) as f32 } else { 0.0 };
+            let draft = match self.rule {
+                SamplingRule::Greedy => DraftToken::point(token(peak.token)),
+                SamplingRule::Coupled { seed } => {
+                    DraftToken::point(coupled_token(truncation, row, tokens, peak, self.scale, seed, at))
+                }
+                SamplingRule::Rejection { entropy } => {
+                    let mut q = self.spare().pop().unwrap_or_default();
+                    fill_distribution(truncation, row, tokens, peak, self.scale, &mut q);
+                    let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
+                    DraftToken { q: Some(q), ..DraftToken::point(token) }
+                }
+            };
+            Ok(DraftToken { confidence, ..draft })
+        })
     }
 
     /// Whether the most probable token is always taken.
@@ -164,38 +197,40 @@ impl Sampler {
     /// # Errors
     /// Logits that cannot be sampled from.
     pub fn verify(
-        &mut self,
+        &self,
         row: LogitsRow<'_>,
-        history: &PenaltyHistory,
+        past: PenaltyView<'_>,
         at: RoundPosition,
-        draft: Option<&Draft>,
+        draft: Option<&DraftToken>,
     ) -> Result<VerifiedToken, LogitsError> {
-        let row = edit_logits(&self.params, row, history, &mut self.edited);
-        let peak = PeakLogit::of(row)?;
-        let guess = draft.map(|d| d.token);
-        let entropy = match self.rule {
-            SamplingRule::Greedy => {
-                return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
+        self.with_scratch(|scratch| {
+            let SamplerScratch { edited, truncation, p, residual } = scratch;
+            let row = edit_logits(&self.params, row, past, edited);
+            let peak = PeakLogit::of(row)?;
+            let guess = draft.map(|d| d.token);
+            let entropy = match self.rule {
+                SamplingRule::Greedy => {
+                    return Ok(VerifiedToken { token: peak.token, accepted: guess == Some(peak.token) });
+                }
+                SamplingRule::Coupled { seed } => {
+                    let token = coupled_token(truncation, row, None, peak, self.scale, seed, at);
+                    return Ok(VerifiedToken { token, accepted: guess == Some(token) });
+                }
+                SamplingRule::Rejection { entropy } => entropy,
+            };
+            let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
+            fill_distribution(truncation, row, None, peak, self.scale, p);
+            let Some(draft) = draft else {
+                return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
+            };
+            let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
+            if uniform(NoisePurpose::Accept) * q < p.probability(draft.token) {
+                return Ok(VerifiedToken { token: draft.token, accepted: true });
             }
-            SamplingRule::Coupled { seed } => {
-                let token = coupled_token(&mut self.truncation, row, None, peak, self.scale, seed, at);
-                return Ok(VerifiedToken { token, accepted: guess == Some(token) });
-            }
-            SamplingRule::Rejection { entropy } => entropy,
-        };
-        let uniform = |purpose| NoiseKey::new(entropy, purpose, at).uniform();
-        let p = &mut self.p;
-        fill_distribution(&mut self.truncation, row, None, peak, self.scale, p);
-        let Some(draft) = draft else {
-            return Ok(VerifiedToken { token: p.draw(uniform(NoisePurpose::Target)), accepted: false });
-        };
-        let q = draft.q.as_ref().map_or(1.0, |q| q.probability(draft.token));
-        if uniform(NoisePurpose::Accept) * q < p.probability(draft.token) {
-            return Ok(VerifiedToken { token: draft.token, accepted: true });
-        }
-        let u = uniform(NoisePurpose::Residual);
-        let residual = p.draw_residual(draft.q.as_ref(), draft.token, u, &mut self.residual);
-        Ok(VerifiedToken { token: residual.unwrap_or_else(|| p.draw(u)), accepted: false })
+            let u = uniform(NoisePurpose::Residual);
+            let drawn = p.draw_residual(draft.q.as_ref(), draft.token, u, residual);
+            Ok(VerifiedToken { token: drawn.unwrap_or_else(|| p.draw(u)), accepted: false })
+        })
     }
 
     /// Replaces the seed or the entropy, whichever the rule uses.
@@ -207,9 +242,13 @@ impl Sampler {
         }
     }
 
-    /// Reuses the memory of drafts that were verified or dropped.
-    pub(crate) fn recycle(&mut self, drafts: &mut Vec<Draft>) {
-        self.spare.extend(drafts.drain(..).filter_map(|d| d.q));
+    /// Takes back the memory of drafts that have been verified or dropped.
+    pub(crate) fn recycle(&self, drafts: &mut Vec<DraftToken>) {
+        self.spare().extend(drafts.drain(..).filter_map(|d| d.q));
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<TokenDistribution>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,11 +256,11 @@ impl Sampler {
 fn edit_logits<'a>(
     params: &SamplingParams,
     row: LogitsRow<'a>,
-    history: &PenaltyHistory,
+    past: PenaltyView<'_>,
     scratch: &'a mut Vec<f32>,
 ) -> &'a [f32] {
     let LogitsRow { logits, tokens, mask } = row;
-    if mask.is_none() && params.logit_bias.is_empty() && !history.penalizes() {
+    if mask.is_none() && params.logit_bias.is_empty() && !past.penalizes() {
         return logits;
     }
     scratch.clear();
@@ -238,7 +277,7 @@ fn edit_logits<'a>(
             *logit += bias;
         }
     }
-    history.penalize(params, place, scratch);
+    past.penalize(params, place, scratch);
     scratch
 }
 
@@ -268,7 +307,7 @@ fn fill_distribution(
     tokens: Option<&[TokenId]>,
     peak: PeakLogit,
     scale: f32,
-    out: &mut Distribution,
+    out: &mut TokenDistribution,
 ) {
     if truncation.is_off(row.len()) {
         out.fill_all(row, tokens, peak.logit, scale);

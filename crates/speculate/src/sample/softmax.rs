@@ -4,11 +4,9 @@
 //! every platform gives the same bits. The loops are compiled once more for processors with AVX2 or
 //! AVX-512 (`wide.rs`), from the same plain operations: wider, but not rounded in another way.
 
-use pulp::NullaryFnOnce;
-use selfspec_model::TokenId;
-
-use crate::error::LogitsError;
 use crate::sample::wide::wide;
+use pulp::NullaryFnOnce;
+use selfspec_model::{LogitsError, TokenId};
 
 /// Tokens summed together. Draws search block by block.
 pub(crate) const BLOCK: usize = 64;

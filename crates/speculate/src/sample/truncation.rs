@@ -28,7 +28,7 @@ fn by_rank(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
 }
 
 /// The three limits, and the tokens of the latest row that they kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TokenTruncation {
     top_k: usize, // usize::MAX: off
     top_p: f64,   // 1: off
@@ -47,6 +47,11 @@ impl TokenTruncation {
             floor: params.min_p.ln(),
             kept: Vec::new(),
         }
+    }
+
+    /// Takes the limits of another truncation, and keeps its own memory.
+    pub(crate) fn take_limits(&mut self, other: &TokenTruncation) {
+        (self.top_k, self.top_p, self.floor) = (other.top_k, other.top_p, other.floor);
     }
 
     /// Whether it leaves every row of `vocab` tokens as it is.

@@ -3,4 +3,5 @@
 pub(crate) mod limits;
 pub(crate) mod params;
 pub(crate) mod rounds;
+pub(crate) mod row_chooser;
 pub(crate) mod state;

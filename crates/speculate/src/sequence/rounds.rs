@@ -3,15 +3,20 @@
 //! [`Sequence::rows`] asks for rows, [`Sequence::absorb`] takes their logits. The caller owns the
 //! model and the clock.
 
-use selfspec_model::{Backend, Enter, Readout, Row, StepOutput, TokenId};
+use std::panic::resume_unwind;
+use std::sync::PoisonError;
+
+use selfspec_model::{
+    Backend, DraftOutput, DraftStopRule, Enter, NoChoice, Readout, Row, StepOutput, TokenId, TokenLogprob,
+};
 
 use crate::draft::params::MAX_DRAFT;
 use crate::error::SequenceError;
 use crate::policy::choice::RoundResult;
 use crate::policy::cost::model::CostModel;
 use crate::policy::round_reason::RoundReason;
-use crate::round::draft_verify_accept::{AcceptedDrafts, Round, accept_drafts};
-use crate::sample::logprob;
+use crate::round::draft_verify_accept::{AcceptedDrafts, Round, VerifyReadout, accept_drafts};
+use crate::sample::sampler::DraftToken;
 use crate::sample::sequence_sampler::TokenChoiceError;
 use crate::sequence::state::{CommittedToken, RowsInStep, Sequence};
 use crate::stats::RoundTrace;
@@ -22,6 +27,7 @@ impl Sequence {
     /// None when it is over. A second call without a step between gives the same rows.
     pub fn rows(&mut self, prefill_budget: usize, costs: &CostModel, out: &mut Vec<Row>) {
         self.in_step = RowsInStep::None;
+        self.proposed.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         if self.finish.is_some() || self.failed {
             return;
         }
@@ -74,7 +80,6 @@ impl Sequence {
             plan: self.full.clone(),
             keep: false,
             readout: if pos + 1 == self.tokens.len() { Readout::Head } else { Readout::Nothing },
-            exit_kv: self.exit_kv,
         }
     }
 
@@ -83,14 +88,11 @@ impl Sequence {
         // One token of a round always comes from the full model, so that the last one needs no
         // draft.
         let limit = self.limits.left(self.tokens.len()).saturating_sub(1).min(MAX_DRAFT);
-        if self.exit_kv && self.policy.exit_head_is_over() {
-            self.disable_exit_head();
-        }
         let drafts = limit > 0 && self.policy.has_drafters();
         let forced = if drafts { self.sampler.forced() } else { Vec::new() };
         let (choice, reason) = self.policy.choose(&self.tokens, &forced, self.generated(), limit, costs);
         self.stats.drafters_off = self.policy.drafters_off();
-        let mut round = Round::plain(choice, reason, self.exit_kv);
+        let mut round = Round::plain(choice, reason);
         let Some(choice) = &round.choice else { return round };
         let drafter = self.policy.drafter_mut(choice);
         drafter.copy(&self.tokens, choice.k, &mut round.drafts);
@@ -147,21 +149,48 @@ impl Sequence {
         if end < self.tokens.len() {
             return self.set_kv_len(backend, end);
         }
-        self.finish_round(Round::plain(None, RoundReason::Prompt, self.exit_kv), backend, output, first, committed)
+        self.finish_round(Round::plain(None, RoundReason::Prompt), backend, output, first, committed)
     }
 
     /// A draft row proposes the next token, or ends the draft.
     fn absorb_draft(&mut self, output: &StepOutput, first: usize) -> Result<(), SequenceError> {
         expect_rows(output, first, 1)?;
-        let Some(round) = &mut self.round else { return Ok(()) };
+        let Some(choice) = output.choice(first) else { return self.draft_here(output.logits(first)) };
+        if let Err(NoChoice::Panic(message)) = choice {
+            resume_unwind(Box::new(message.clone()));
+        }
+        let draft = self.take_proposed().pop();
+        self.add_draft(draft);
+        Ok(())
+    }
+
+    /// Chooses a draft on this thread, where a constraint masks its logits.
+    fn draft_here(&mut self, logits: &[f32]) -> Result<(), SequenceError> {
+        let Some(round) = &self.round else { return Ok(()) };
         let at = round.next_position(&self.tokens);
-        let (Some(choice), Some(path)) = (&mut round.choice, &round.path) else { return Ok(()) };
-        round.draft_rows += 1;
-        self.stats.layer_rows += path.plan.cost_layers() as u64;
+        let Some(choice) = &round.choice else { return Ok(()) };
         let drafter = self.policy.drafter(choice);
         let min_confidence = drafter.min_confidence().max(self.policy.min_confidence(choice, at.row));
-        let draft = self.sampler.draft(output.logits(first), drafter.vocab(), at, min_confidence);
-        match draft.map_err(|error| sequence_error(at.pos, error))? {
+        let draft = self.sampler.draft(logits, drafter.vocab(), at, min_confidence);
+        let draft = draft.map_err(|error| sequence_error(at.pos, error))?;
+        self.add_draft(draft);
+        Ok(())
+    }
+
+    fn take_proposed(&mut self) -> Vec<DraftToken> {
+        std::mem::take(self.proposed.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds the draft of a row that was run, or ends the draft: without one, or where its
+    /// confidence is too low.
+    fn add_draft(&mut self, draft: Option<DraftToken>) {
+        let Some(round) = &mut self.round else { return };
+        let place = round.drafts.len();
+        let (Some(choice), Some(path)) = (&mut round.choice, &round.path) else { return };
+        round.draft_rows += 1;
+        self.stats.layer_rows += path.plan.cost_layers() as u64;
+        let bound = self.policy.drafter(choice).min_confidence().max(self.policy.min_confidence(choice, place));
+        match draft.filter(|draft| draft.confidence >= bound) {
             None => {
                 (round.drafting, round.declined) = (false, true);
                 if round.drafts.is_empty() {
@@ -169,13 +198,58 @@ impl Sequence {
                 }
             }
             Some(draft) => {
-                let more = self.policy.continues_after(choice, at.row + 1, draft.confidence);
+                let more = self.policy.continues_after(choice, place + 1, draft.confidence);
                 let ends = self.limits.is_end(draft.token);
                 let allowed = self.sampler.add_draft(draft.token);
                 round.drafts.push(draft);
                 round.drafting = more && !ends && allowed;
                 round.bonus &= !ends; // no token follows the end
             }
+        }
+    }
+
+    /// The tokens of a draft row's logits (`None`: all), and whether its confidence is needed.
+    pub(crate) fn draft_rows(&self, round: &Round) -> Option<(Option<&[TokenId]>, bool)> {
+        let choice = round.choice.as_ref()?;
+        let drafter = self.policy.drafter(choice);
+        Some((drafter.vocab(), drafter.min_confidence() > 0.0 || choice.stop_rule.is_some()))
+    }
+
+    /// When the draft whose row was last asked for ends, as data for [`Backend::draft`]. `None` if
+    /// no draft row was asked for, or each token needs a mask of its own.
+    ///
+    /// Only for a sequence that is alone in its step. Beside others the price of a draft depends on
+    /// how many of them wait for it, which changes from row to row, and their drafts share steps.
+    pub fn draft_stop_rule(&self) -> Option<DraftStopRule> {
+        let (RowsInStep::Draft, Some(round)) = (self.in_step, &self.round) else { return None };
+        self.sampler.row_sampler()?;
+        let choice = round.choice.as_ref()?;
+        let most = choice.k.checked_sub(round.drafts.len()).filter(|most| *most > 0)?;
+        let min_confidence = self.policy.drafter(choice).min_confidence();
+        let rule = self.policy.draft_stop_rule(choice, round.drafts.len());
+        Some(DraftStopRule { most, min_confidence, ends: self.limits.eos.clone(), ..rule })
+    }
+
+    /// Takes a whole draft, made in place of the draft row last asked for.
+    ///
+    /// # Errors
+    /// [`SequenceError::Failed`] if the sequence is over.
+    ///
+    /// # Panics
+    /// If choosing a token panicked, with its message.
+    pub fn absorb_whole_draft(&mut self, output: &DraftOutput) -> Result<(), SequenceError> {
+        if self.failed {
+            return Err(SequenceError::Failed(self.seq));
+        }
+        if !matches!(std::mem::replace(&mut self.in_step, RowsInStep::None), RowsInStep::Draft) {
+            return Ok(());
+        }
+        if let Some(message) = &output.panic {
+            resume_unwind(Box::new(message.clone()));
+        }
+        let mut proposed = self.take_proposed().into_iter();
+        for _ in 0..output.rows {
+            self.add_draft(proposed.next());
         }
         Ok(())
     }
@@ -205,18 +279,25 @@ impl Sequence {
     ) -> Result<(), SequenceError> {
         expect_rows(output, first, round.verify_len())?;
         let before = self.tokens.len();
-        let (tokens, limits, finish, logprobs) = (&mut self.tokens, &self.limits, &mut self.finish, self.logprobs);
-        let commit = |token: TokenId, source, row: &[f32]| {
+        let (tokens, limits, finish) = (&mut self.tokens, &self.limits, &mut self.finish);
+        let commit = |token: TokenId, source, logprob: Option<TokenLogprob>| {
             tokens.push(token);
-            committed.push(CommittedToken { token, source, logprob: logprobs.map(|n| logprob::of(row, token, n)) });
+            committed.push(CommittedToken { token, source, logprob });
             *finish = limits.finish(token, tokens.len());
             finish.is_none()
         };
-        let rows = |i| output.logits(first + i);
+        let rows = |i| match output.choice(first + i) {
+            Some(choice) => VerifyReadout::Choice(choice),
+            None => VerifyReadout::Logits(output.logits(first + i)),
+        };
         let accepted = accept_drafts(&mut self.sampler, &round.drafts, round.bonus, before, rows, commit);
         let accepted = accepted.map_err(|(row, error)| sequence_error(before + row, error))?;
         self.set_kv_len(backend, self.tokens.len() - 1)?;
         self.record_round(&round, before, accepted);
+        if self.auxiliary && self.policy.exit_head_is_over() {
+            self.disable_exit_head();
+            backend.drop_auxiliary(self.seq)?;
+        }
         self.sampler.end_round(&mut round.drafts);
         Ok(())
     }

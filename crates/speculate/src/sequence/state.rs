@@ -1,8 +1,9 @@
 //! A sequence: its tokens, how many of them the cache holds, and its sampler and policy.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
-use selfspec_model::{Backend, LayerPlan, SeqId, TokenId};
+use selfspec_model::{Backend, LayerPlan, SeqId, TokenId, TokenLogprob};
 
 use crate::draft::grammar::GrammarDrafter;
 use crate::draft::registry::drafters;
@@ -12,12 +13,12 @@ use crate::policy::speculation_policy::SpeculationPolicy;
 use crate::round::draft_verify_accept::Round;
 use crate::round::token_source::TokenSource;
 use crate::sample::constraint::TokenConstraint;
-use crate::sample::logprob::TokenLogprob;
+use crate::sample::sampler::DraftToken;
 use crate::sample::sequence_sampler::SequenceSampler;
-use crate::sequence::limits::{FinishReason, SequenceLimits};
+use crate::sequence::limits::{SequenceEnd, SequenceLimits};
 use crate::sequence::params::SequenceParams;
 use crate::stats::{RoundTrace, SpecStats};
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// A token that became part of the output.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,16 +47,16 @@ pub(crate) enum RowsInStep {
 pub struct Sequence {
     pub(crate) seq: SeqId,
     pub(crate) full: LayerPlan,
-    pub(crate) exit_kv: bool,        // rows of the full plan keep up the exit head's K and V
+    pub(crate) auxiliary: bool,      // the exit head may draft: the backend keeps it up
     pub(crate) tokens: Vec<TokenId>, // prompt and output
     pub(crate) kv_len: usize,        // positions in the cache; tokens.len() - 1 between rounds
     pub(crate) limits: SequenceLimits,
-    pub(crate) logprobs: Option<usize>, // alternatives for each token
     pub(crate) sampler: SequenceSampler,
     pub(crate) policy: SpeculationPolicy,
     pub(crate) round: Option<Round>,
+    pub(crate) proposed: Mutex<Vec<DraftToken>>, // chosen where their logits are, until they are absorbed
     pub(crate) in_step: RowsInStep,
-    pub(crate) finish: Option<FinishReason>,
+    pub(crate) finish: Option<SequenceEnd>,
     pub(crate) failed: bool,
     pub(crate) stats: SpecStats,
     pub(crate) latest_round: Option<RoundTrace>, // until it is taken
@@ -68,24 +69,24 @@ impl Sequence {
     ///
     /// # Errors
     /// The first parameter that is out of its range.
-    pub fn new(seq: SeqId, params: SequenceParams, target: &Target) -> Result<Self, SequenceError> {
+    pub fn new(seq: SeqId, params: SequenceParams, target: &TargetModel) -> Result<Self, SequenceError> {
         params.validate(target)?;
         let SequenceParams { prompt, sampling, speculation, prediction, max_tokens, eos, logprobs, entropy } = params;
         let drafters = drafters(&speculation, target, prediction, prompt.len());
         let path = drafters.iter().find_map(|d| d.path()).cloned();
-        let sampler = SequenceSampler::new(&sampling, &prompt, entropy);
+        let sampler = SequenceSampler::new(&sampling, &prompt, entropy).with_logprobs(logprobs);
         Ok(Sequence {
             seq,
             full: LayerPlan::full(target.n_layers),
-            exit_kv: path.as_ref().is_some_and(|p| p.uses_exit_head()),
+            auxiliary: path.as_ref().is_some_and(|p| p.uses_exit_head()),
             kv_len: 0,
             limits: SequenceLimits { max_tokens, context: target.context, eos, prompt_len: prompt.len() },
-            logprobs,
             policy: SpeculationPolicy::new(drafters, &speculation, sampler.is_greedy()),
             sampler,
             round: None,
+            proposed: Mutex::default(),
             in_step: RowsInStep::None,
-            finish: (max_tokens == 0).then_some(FinishReason::Length),
+            finish: (max_tokens == 0).then_some(SequenceEnd::Length),
             failed: false,
             stats: SpecStats { path, ..SpecStats::default() },
             latest_round: None,
@@ -103,22 +104,23 @@ impl Sequence {
         self
     }
 
-    /// Whether the sequence needs the exit head's K and V beside the model's own.
-    pub fn wants_exit_kv(&self) -> bool {
-        self.exit_kv
+    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may
+    /// draft.
+    pub fn wants_auxiliary(&self) -> bool {
+        self.auxiliary
     }
 
     /// Gives the exit head up before the first step where it is not expected to pay beside `beside`
     /// other sequences.
     pub fn disable_hopeless_exit_head(&mut self, beside: usize, costs: &CostModel) {
-        if self.exit_kv && self.policy.exit_head_is_hopeless(self.tokens.len(), beside, costs) {
+        if self.auxiliary && self.policy.exit_head_is_hopeless(self.tokens.len(), beside, costs) {
             self.disable_exit_head();
         }
     }
 
-    /// From now on no row keeps up the exit head's K and V, so that the head cannot be used again.
+    /// Drafts without the exit head to the sequence's end. The backend must be told.
     pub(crate) fn disable_exit_head(&mut self) {
-        self.exit_kv = false;
+        self.auxiliary = false;
         self.policy.disable_exit_head();
     }
 
@@ -164,7 +166,7 @@ impl Sequence {
     }
 
     /// Why the sequence ended; `None` while it goes on.
-    pub fn finish(&self) -> Option<FinishReason> {
+    pub fn finish(&self) -> Option<SequenceEnd> {
         self.finish
     }
 

@@ -1,26 +1,32 @@
 //! Runs sequences on the fake target, as an engine would.
 #![allow(dead_code, unreachable_pub, reason = "a part of each test")]
 
-use selfspec_model::{Backend, LayerPlan, Readout, Row, StepOutput, TokenId};
-use selfspec_speculate::{
-    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceError,
-    SequenceParams, SpecStats, SpeculationParams, Target, TokenLogprob, keep_cheap_drafts,
+use std::sync::Arc;
+
+use selfspec_model::{
+    Backend, DraftOutput, DraftRequest, DraftStopRule, LayerPlan, Readout, Row, StepOutput, StepReadouts, TokenId,
+    TokenLogprob,
 };
-use selfspec_testkit::fake_target::{FakeOptions, FakeTarget};
+use selfspec_speculate::{
+    CommittedToken, CostModel, DraftLen, DrafterChoice, SamplingParams, Sequence, SequenceEnd, SequenceError,
+    SequenceParams, SpecStats, SpeculationParams, StepChooser, TargetModel, keep_cheap_drafts,
+};
+use selfspec_testkit::fake_target::{FakeOptions, FakeTarget, fake_target};
+use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
 
 /// What one sequence gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<Option<TokenLogprob>>,
-    pub finish: Option<FinishReason>,
+    pub finish: Option<SequenceEnd>,
     pub drafted: Vec<bool>,
     pub stats: SpecStats,
     pub error: Option<SequenceError>,
 }
 
 /// Tokens, log-probabilities, end and error.
-pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SequenceError>);
+pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<SequenceEnd>, &'a Option<SequenceError>);
 
 impl Output {
     /// What must not depend on speculation.
@@ -29,9 +35,22 @@ impl Output {
     }
 }
 
+/// Where the tokens of a step are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choosing {
+    /// On the caller's thread, from logits.
+    FromLogits,
+    /// Where the logits are.
+    InTheStep,
+    /// The same, and whole drafts of a sequence that is alone are one call.
+    WholeDrafts,
+}
+
 /// Sequences that run together, one step after the other.
 pub struct Runner {
-    pub target: FakeTarget,
+    pub choosing: Choosing,
+    pub target: FaultyBackend<FakeTarget>,
+    pub faults: Arc<Faults>,
     pub costs: CostModel,
     pub seconds: f64,
     pub steps: usize,
@@ -48,9 +67,11 @@ pub struct Live {
 
 impl Runner {
     pub fn new(options: FakeOptions) -> Self {
-        let out = StepOutput::default();
+        let (out, faults) = (StepOutput::default(), Arc::new(Faults::default()));
         Runner {
-            target: FakeTarget::new(options),
+            choosing: Choosing::InTheStep,
+            target: FaultyBackend::new(fake_target(options), &faults),
+            faults,
             costs: CostModel::new(),
             seconds: 0.0,
             steps: 0,
@@ -61,7 +82,7 @@ impl Runner {
 
     pub fn start(&mut self, params: SequenceParams) -> Live {
         let seq = self.target.create();
-        let sequence = Sequence::new(seq, params, &Target::of(&self.target)).expect("valid parameters");
+        let sequence = Sequence::new(seq, params, &TargetModel::of(&self.target)).expect("valid parameters");
         let output = Output {
             tokens: Vec::new(),
             logprobs: Vec::new(),
@@ -97,11 +118,20 @@ impl Runner {
         if self.rows.is_empty() {
             return false;
         }
-        self.target.step(&self.rows, &mut self.out).expect("the rows keep the contract");
+        if let ([alone], Choosing::WholeDrafts) = (&mut *live, self.choosing)
+            && let Some(stop) = alone.sequence.draft_stop_rule()
+        {
+            self.draft(alone, &stop);
+            return true;
+        }
+        let choose = StepChooser::new(&self.rows, live.iter().map(|l| &l.sequence));
+        let choose = (self.choosing != Choosing::FromLogits).then_some(&choose as _);
+        let readouts = StepReadouts { choose, ..StepReadouts::default() };
+        self.target.step_with(&self.rows, &readouts, &mut self.out).expect("the rows keep the contract");
         let exact = self.rows.iter().find(|r| !r.plan.is_full()).map_or(0, |r| r.plan.exact_prefix());
         let prefix =
             live.iter().find_map(|l| l.sequence.stats().path.as_ref()).map_or(exact, |p| p.plan.exact_prefix());
-        let seconds = self.target.seconds(&self.rows, prefix);
+        let seconds = self.target.inner.executor().options().seconds(&self.rows, prefix);
         self.costs.record(&self.rows, seconds);
         if self.rows.iter().all(|r| r.readout != Readout::Nothing) {
             self.seconds += seconds; // decoding only
@@ -128,12 +158,34 @@ impl Runner {
         true
     }
 
+    /// The whole draft of a sequence, in place of its row.
+    fn draft(&mut self, alone: &mut Live, stop: &DraftStopRule) {
+        let choose = alone.sequence.row_chooser().expect("it drafts");
+        let request = DraftRequest { first: &self.rows[0], stop, choose: &choose };
+        let mut made = DraftOutput::default();
+        self.target.draft(&request, &mut made).expect("the rows keep the contract");
+        let prefix = self.rows[0].plan.exact_prefix();
+        for i in 0..made.rows {
+            let row = [Row { pos: self.rows[0].pos + i, ..self.rows[0].clone() }];
+            let seconds = self.target.inner.executor().options().seconds(&row, prefix);
+            self.costs.record(&row, seconds);
+            self.seconds += seconds;
+            self.steps += 1;
+        }
+        alone.sequence.absorb_whole_draft(&made).expect("the sequence goes on");
+        assert!(alone.sequence.draft_stop_rule().is_none(), "the draft is over");
+        let mut next = Vec::new();
+        alone.sequence.rows(1, &self.costs, &mut next);
+        assert!(next[0].plan.is_full(), "its rule and the sequence's own agree that it is over");
+        alone.output.stats = alone.sequence.stats().clone();
+    }
+
     /// Runs to the end, and checks what must hold at any time.
     pub fn run(&mut self, requests: Vec<SequenceParams>, chunk: usize) -> Vec<Output> {
-        let before = self.target.layer_rows();
+        let before = self.target.inner.executor().layer_rows();
         let mut live: Vec<Live> = requests.into_iter().map(|r| self.start(r)).collect();
         while self.step(&mut live, chunk) {}
-        let computed = self.target.layer_rows() - before;
+        let computed = self.target.inner.executor().layer_rows() - before;
         let expected: u64 = live.iter().map(|l| l.sequence.stats().layer_rows).sum();
         if live.iter().all(|l| l.output.error.is_none()) {
             assert_eq!(computed, expected, "kept states are reused: no layer is computed twice");

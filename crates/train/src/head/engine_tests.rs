@@ -7,8 +7,8 @@ use half::bf16;
 use selfspec_kernels::dense::ProductScratch;
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, ExitHeadTensor, LayerPlan,
-    Readout, Row, SeqId, StepOutput, TokenId,
+    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, Enter, ExitHead, ExitHeadCard, ExitHeadTensor, HiddenState,
+    LayerPlan, Readout, Row, SeqId, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_weights::Checkpoint;
@@ -30,7 +30,7 @@ fn backend(model: &Arc<CpuModel>, heads: DraftHeads) -> CpuBackend {
 }
 
 fn row(seq: SeqId, pos: usize, token: TokenId, plan: &LayerPlan, readout: Readout) -> Row {
-    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout, exit_kv: plan.is_full() }
+    Row { seq, pos, token, enter: Enter::Token, plan: plan.clone(), keep: false, readout }
 }
 
 #[test]
@@ -86,12 +86,13 @@ fn compare(model: &Arc<CpuModel>, plan: &HeadPlan) {
     let (full, mut out) = (LayerPlan::full(n), StepOutput::default());
     let mut taps = plan.features.clone();
     taps.extend([n, plan.exit_layer]);
-    out.tap(&taps);
+    let taps: Vec<HiddenState> = taps.into_iter().map(HiddenState::AfterLayers).collect();
     let seq = engine.create();
     let rows: Vec<Row> = (0..tokens.len()).map(|i| row(seq, i, tokens[i], &full, Readout::Nothing)).collect();
-    engine.step(&rows, &mut out).expect("sound");
+    let readouts = StepReadouts { states: &taps, ..StepReadouts::default() };
+    engine.step_with(&rows, &readouts, &mut out).expect("sound");
     engine.free(seq);
-    let states = |tap: usize| (0..tokens.len()).flat_map(|r| out.tapped(tap, r).to_vec()).collect();
+    let states = |tap: usize| (0..tokens.len()).flat_map(|r| out.state(tap, r).to_vec()).collect();
     let states: Vec<Vec<f32>> = (0..taps.len()).map(states).collect();
 
     // Training.

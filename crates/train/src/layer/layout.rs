@@ -39,7 +39,7 @@ impl Layout {
             let dims = tensor.shape(&form);
             let place = layout.len..layout.len + dims.values();
             layout.len = place.end;
-            let matrix = dims.is_matrix();
+            let matrix = dims.matrix().is_some();
             let rows = if matrix { dims.rows() } else { 1 };
             layout.slots.push(Slot { tensor, matrix, rows, cols: dims.values() / rows, place });
         }

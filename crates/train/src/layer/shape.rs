@@ -75,10 +75,10 @@ impl Shape {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            // Needed or not, `biases` says which there are.
-            qkv_bias: false,
             qk_norm: self.qk_norm,
             sandwich_norms: self.sandwich,
+            // `biases` has those that are there.
+            ..LayerForm::default()
         };
         ExitHeadForm { layer, features: self.features }
     }

@@ -1,15 +1,16 @@
 //! The grammar that an answer must follow, from the format and the tools of a request.
 //!
-//! Tool calls that are required follow a grammar in the model's own style: the tags, a function's name, and arguments of its schema.
-//! Tool calls that are optional are not constrained, and neither is text, unless the request has a format: then an answer is either of
-//! that format or consists of tool calls.
+//! Tool calls that are required follow a grammar in the model's own style: the tags, a function's
+//! name, and arguments of its schema. Tool calls that are optional are not constrained, and neither
+//! is text, unless the request has a format: then an answer is either of that format or consists of
+//! tool calls.
 
 use selfspec_engine::EngineError;
 use selfspec_text::{Grammar, GrammarSource, Tokenizer, ToolStyle, one_line};
 use serde_json::{Value, json};
 
 use crate::api::request::{AnswerFormat, GenerationRequest, OfferedTool, ToolOffer};
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 
 /// The source of a grammar, and the field to name when it cannot be compiled.
@@ -75,7 +76,8 @@ fn calls(tools: &ToolOffer, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> 
         _ => (String::new(), String::new()),
     };
     for (i, tool) in tools.callable().enumerate() {
-        // Split as JSON is tokenized: a longer literal would exclude an object of the format with the same prefix.
+        // Split as JSON is tokenized: a longer literal would exclude an object of the format with
+        // the same prefix.
         let (name, arguments) = (format!("\"{}\"", tool.name), format!("\"{}\"", style.arguments()));
         let pieces = ["{", "\"name\"", ": ", &name, ", ", &arguments, ": "];
         let head = pieces.map(literal).join(" ");
@@ -85,7 +87,8 @@ fn calls(tools: &ToolOffer, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> 
     rules
 }
 
-/// The schema of a call's arguments: always an object, and without other properties than the named ones unless it allows them.
+/// The schema of a call's arguments: always an object, and without other properties than the named
+/// ones unless it allows them.
 fn schema_of(tool: &OfferedTool) -> Value {
     let mut schema = tool.parameters.clone();
     let has_type = ["type", "$ref", "anyOf", "oneOf", "allOf"].iter().any(|key| schema.contains_key(*key));
@@ -115,7 +118,7 @@ fn literal(text: &str) -> String {
 ///
 /// # Errors
 /// The format does not fit the tools, or its grammar is refused; the error names the field.
-pub(crate) async fn compile(app: &App, request: &GenerationRequest) -> Result<Option<Grammar>, ApiError> {
+pub(crate) async fn compile(app: &AppState, request: &GenerationRequest) -> Result<Option<Grammar>, ApiError> {
     let tokenizer = app.engine().tokenizer().map(|tokenizer| &**tokenizer);
     let constraint = GrammarConstraint::new(request, app.tool_style(), tokenizer)?;
     let Some(GrammarConstraint { source, field }) = constraint else { return Ok(None) };

@@ -13,7 +13,7 @@ use crate::api::generate::pieces::{ExpectedCalls, OutputSplitter};
 use crate::api::generate::writer::AnswerWriter;
 use crate::api::generate::{grammar, prompt, stream, whole};
 use crate::api::request::GenerationRequest;
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::observe::arm::ArmAssignment;
 use crate::observe::context::RequestContext;
@@ -22,13 +22,14 @@ use crate::observe::observer::{RequestFacts, RequestObserver};
 /// The header that reports the arm of a request.
 const ARM: &str = "x-selfspec-arm";
 
-/// Generates what a request asks for. `writer` writes the answer, at once or as a stream; `serial` is unique to the answer and makes the ids
-/// of its tool calls unique.
+/// Generates what a request asks for. `writer` writes the answer, at once or as a stream; `serial`
+/// is unique to the answer and makes the ids of its tool calls unique.
 ///
 /// # Errors
-/// The request cannot be served, or fails before its answer has begun. A stream that has begun ends with an error event instead.
+/// The request cannot be served, or fails before its answer has begun. A stream that has begun ends
+/// with an error event instead.
 pub(crate) async fn generate(
-    app: &App,
+    app: &AppState,
     request: GenerationRequest,
     context: Arc<RequestContext>,
     writer: impl AnswerWriter,
@@ -76,7 +77,8 @@ pub(crate) async fn generate(
     let splitter = |index| OutputSplitter::new(expected.as_ref(), serial, index);
     let splitters: Vec<OutputSplitter> = (0..request.choices).map(splitter).collect();
     let mut response = if request.output.stream {
-        // A request that fails in the queue gets an error status. Later the stream has begun, and the error is an event.
+        // A request that fails in the queue gets an error status. Later the stream has begun, and
+        // the error is an event.
         events.begun().await?;
         stream::respond(writer, events, splitters, request.output)
     } else {

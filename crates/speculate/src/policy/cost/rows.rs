@@ -4,16 +4,7 @@ use selfspec_model::{Enter, LayerPlan, Readout, Row, SeqId};
 
 /// A row of sequence `seq` at position 0.
 pub(crate) fn row(seq: u32, enter: Enter, plan: &LayerPlan) -> Row {
-    Row {
-        seq: SeqId(seq),
-        pos: 0,
-        token: 0,
-        enter,
-        plan: plan.clone(),
-        keep: false,
-        readout: Readout::Head,
-        exit_kv: false,
-    }
+    Row { seq: SeqId(seq), pos: 0, token: 0, enter, plan: plan.clone(), keep: false, readout: Readout::Head }
 }
 
 /// A row of plain decoding in a model of `n_layers` layers.

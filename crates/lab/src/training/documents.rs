@@ -1,27 +1,28 @@
-//! The texts of a training, as tokens: plain files, JSON lines with `text`, or prompts with the model's own answers.
+//! The texts of a training, as tokens: plain files, JSON lines with `text`, or prompts with the
+//! model's own answers.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::Context;
-use selfspec_engine::{Engine, EngineOptions, Loaded, SamplingParams, TokenId};
+use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_model::TokenId;
+use selfspec_speculate::SamplingParams;
 use serde_json::Value;
 
-use super::answers::{Job, generate};
-use crate::failure::usage;
-use crate::output::Ui;
-use selfspec_lab::prompts;
-use selfspec_lab::prompts::PromptStyle;
+use super::answers::{AnswerTask, generate};
+use super::control::TrainingControl;
+use super::error::TrainingError;
+use crate::prompts::{self, PromptStyle};
 
 /// Sequences of a step while answers are generated.
-const BATCH: usize = 48;
-/// Bytes of KV cache meanwhile.
-const KV_BYTES: usize = 2 << 30;
+pub(super) const BATCH: usize = 48;
+/// Bytes of KV cache while answers are generated.
+pub(super) const KV_BYTES: usize = 2 << 30;
 
-/// The documents of some files, each as tokens: with BOS before it if the model wants one, and end-of-text after it if the model has one.
-pub(crate) fn read(files: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Vec<TokenId>>> {
-    let Some(tokenizer) = loaded.tokenizer() else {
-        return Err(usage("the model has no tokenizer, so that it cannot read text", None));
-    };
+/// The documents of some files, each as tokens: after BOS if the model wants one, and before
+/// end-of-text if the model has one. Shape: (document)(token).
+pub(super) fn read(files: &[PathBuf], loaded: &Loaded) -> Result<Vec<Vec<TokenId>>, TrainingError> {
+    let tokenizer = loaded.tokenizer().ok_or(TrainingError::NoTokenizer)?;
     let mut documents = Vec::new();
     for file in files {
         for (line, text) in texts(file)? {
@@ -29,7 +30,8 @@ pub(crate) fn read(files: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Vec
                 0 => file.display().to_string(),
                 line => format!("{}, line {line}", file.display()),
             };
-            let mut tokens = tokenizer.encode(&text, true).with_context(place)?;
+            let tokens = tokenizer.encode(&text, true);
+            let mut tokens = tokens.map_err(|source| TrainingError::Tokenizer { place: place(), source })?;
             tokens.extend(end(loaded));
             documents.push(tokens);
         }
@@ -43,12 +45,13 @@ fn end(loaded: &Loaded) -> Option<TokenId> {
     ends.iter().copied().find(|id| (*id as usize) < loaded.info().vocab)
 }
 
-/// The texts of a file, each with its line from 1, or 0 where it is the whole file. Texts of nothing but space are left out.
-fn texts(file: &Path) -> anyhow::Result<Vec<(usize, String)>> {
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+/// The texts of a file, each with its line from 1, or 0 for the whole file. Texts of space alone
+/// are left out.
+fn texts(file: &Path) -> Result<Vec<(usize, String)>, TrainingError> {
+    let bytes = std::fs::read(file).map_err(TrainingError::io("read", file))?;
     let text = String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        usage(format!("{}: byte {at} is not UTF-8", file.display()), None)
+        let why = format!("byte {} is not UTF-8", e.utf8_error().valid_up_to());
+        TrainingError::Text { place: file.display().to_string(), why }
     })?;
     let lines = file.extension().is_some_and(|end| end == "jsonl" || end == "ndjson");
     if !lines {
@@ -56,7 +59,7 @@ fn texts(file: &Path) -> anyhow::Result<Vec<(usize, String)>> {
     }
     let mut texts = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |why: String| usage(format!("{}, line {}: {why}", file.display(), i + 1), None);
+        let wrong = |why: String| TrainingError::Text { place: format!("{}, line {}", file.display(), i + 1), why };
         let value: Value = serde_json::from_str(line).map_err(|e| wrong(e.to_string()))?;
         match value.get("text").and_then(Value::as_str) {
             Some(text) if text.trim().is_empty() => {}
@@ -67,31 +70,31 @@ fn texts(file: &Path) -> anyhow::Result<Vec<(usize, String)>> {
     Ok(texts)
 }
 
-/// Prompts and the model's own answers, kept in `path` as they come.
-pub(crate) fn answered(
+/// Prompts and the model's own answers, kept in `path` as they come. Shape: (document)(token).
+pub(super) fn answered(
     files: &[PathBuf],
-    loaded: &std::sync::Arc<Loaded>,
+    loaded: &Arc<Loaded>,
     threads: Option<usize>,
     max_tokens: usize,
     path: &Path,
-    ui: &Ui,
-) -> anyhow::Result<Vec<Vec<TokenId>>> {
+    control: &dyn TrainingControl,
+) -> Result<Vec<Vec<TokenId>>, TrainingError> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
     let options = EngineOptions { threads, kv_bytes: Some(KV_BYTES), max_batch: BATCH, ..EngineOptions::default() };
     let engine = Engine::open_with(loaded, &options)?;
     let style = PromptStyle::of(false, engine.info());
-    let mut jobs = Vec::new();
+    let mut tasks = Vec::new();
     for file in files {
-        jobs.extend(prompts::load(Some(file), None)?.into_iter().map(|case| Job {
+        tasks.extend(prompts::load(Some(file), None)?.into_iter().map(|case| AnswerTask {
             domain: case.category.clone(),
             prompt: case.prompt(style),
             sampling: SamplingParams::default(),
             max_tokens,
         }));
     }
-    let answers = generate(&engine, "answering prompts", &jobs, path, ui)?;
+    let answers = generate(&engine, "answering prompts", &tasks, path, control)?;
     let document = |mut tokens: Vec<TokenId>, answer: Vec<TokenId>| {
         tokens.extend(answer);
         tokens.extend(end(loaded));

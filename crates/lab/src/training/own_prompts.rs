@@ -1,16 +1,21 @@
-//! Prompts that the model writes itself: it is given the beginning of a user's turn and left to go on (compare Magpie, Xu et al. 2024).
-//! They are the prompts that a model of instructions expects, in all their variety, and cost nothing but time.
+//! Prompts that the model writes itself: it continues the beginning of a user's turn (compare
+//! Magpie, Xu et al. 2024). They are the prompts that an instruction model expects, in all their
+//! variety.
 
 use std::path::Path;
 
-use selfspec_engine::{Engine, Message, Prompt, SamplingParams, TokenId};
+use selfspec_engine::{Engine, Prompt};
+use selfspec_model::TokenId;
+use selfspec_speculate::SamplingParams;
+use selfspec_text::Message;
 
-use super::answers::{Job, generate};
-use crate::output::Ui;
+use super::answers::{AnswerTask, generate};
+use super::control::TrainingControl;
+use super::error::TrainingError;
 
-/// Longest prompt that the model may write.
+/// Longest prompt that the model may write, in tokens.
 const LONGEST: usize = 160;
-/// Shortest text that counts as a prompt.
+/// Shortest text that counts as a prompt, in bytes.
 const SHORTEST: usize = 12;
 /// System messages that lead to other kinds of tasks; the first is none.
 const ROLES: [&str; 12] = [
@@ -28,11 +33,17 @@ const ROLES: [&str; 12] = [
     "You summarise articles.",
 ];
 
-/// `n` prompts, fewer where the model wrote nothing useful.
-pub(crate) fn write(engine: &Engine, n: usize, seed: u64, path: &Path, ui: &Ui) -> anyhow::Result<Vec<String>> {
-    let starts = ROLES.map(|role| beginning(engine, role)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let jobs: Vec<Job> = (0..n)
-        .map(|i| Job {
+/// `n` prompts; fewer where the model wrote nothing useful.
+pub(super) fn write(
+    engine: &Engine,
+    n: usize,
+    seed: u64,
+    path: &Path,
+    control: &dyn TrainingControl,
+) -> Result<Vec<String>, TrainingError> {
+    let starts = ROLES.map(|role| beginning(engine, role)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let tasks: Vec<AnswerTask> = (0..n)
+        .map(|i| AnswerTask {
             domain: "own".to_owned(),
             // Every other prompt has no role.
             prompt: starts[if i % 2 == 0 { 0 } else { 1 + i / 2 % (starts.len() - 1) }].clone(),
@@ -45,7 +56,7 @@ pub(crate) fn write(engine: &Engine, n: usize, seed: u64, path: &Path, ui: &Ui) 
             max_tokens: LONGEST,
         })
         .collect();
-    let written = generate(engine, "writing prompts", &jobs, path, ui)?;
+    let written = generate(engine, "writing prompts", &tasks, path, control)?;
     let whole = written.iter().filter(|answer| answer.tokens.len() < LONGEST);
     let texts = whole.map(|answer| text(engine, &answer.tokens)).filter(|text| text.len() >= SHORTEST);
     Ok(texts.collect())
@@ -60,7 +71,7 @@ fn text(engine: &Engine, tokens: &[TokenId]) -> String {
 }
 
 /// The tokens of a conversation up to where the user's words would stand.
-fn beginning(engine: &Engine, role: &str) -> anyhow::Result<Prompt> {
+fn beginning(engine: &Engine, role: &str) -> Result<Prompt, TrainingError> {
     let tokens = |word: &str| {
         let system = (!role.is_empty()).then(|| Message::new("system", role));
         engine.encode(&Prompt::Chat(system.into_iter().chain([Message::new("user", word)]).collect()))
