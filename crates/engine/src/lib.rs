@@ -57,9 +57,8 @@ pub use request::{Prompt, Request};
 // What a program on top of the engine needs of the crates below.
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_model::{
-    Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
-    Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
-    TokenLogprob,
+    Backend, BackendError, BackendFault, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
+    LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId, TokenLogprob,
 };
 pub use selfspec_speculate::{
     DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
-use selfspec_model::{CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, Fault, LayerPlan, Part, TokenId};
+use selfspec_model::{
+    BackendFault, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, LayerPlan, Part, TokenId,
+};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
@@ -217,7 +219,7 @@ impl Loaded {
         Ok(CpuOptions { isa, threads: options.resolved_threads(), context, kv_positions, kv_type: options.kv_type })
     }
 
-    pub(crate) fn backend(&self, options: &CpuOptions, fault: Option<Fault>) -> Result<CpuBackend, EngineError> {
+    pub(crate) fn backend(&self, options: &CpuOptions, fault: Option<BackendFault>) -> Result<CpuBackend, EngineError> {
         let mut backend = CpuBackend::with_heads(self.model.clone(), self.heads.clone(), options)?;
         fault.into_iter().for_each(|fault| backend.plant(fault));
         Ok(backend)

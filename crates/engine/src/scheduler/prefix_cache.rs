@@ -1,7 +1,9 @@
 //! KV of requests that are over, for those that begin with the same tokens.
 //!
-//! A sequence that has finished is kept as it is until its pages are wanted; the one that was used least recently goes first. A request whose prompt begins with its
-//! tokens starts from a fork of it, which shares its pages. Since a row's bits depend on its tokens alone, what it gets is the same bit for bit.
+//! A sequence that has finished is kept as it is until its pages are wanted; the one that was used
+//! least recently goes first. A request whose prompt begins with its tokens starts from a fork of
+//! it, which shares its pages. Since a row's bits depend on its tokens alone, what it gets is the
+//! same bit for bit.
 
 use selfspec_model::{Backend, SeqId, TokenId};
 
@@ -51,8 +53,9 @@ impl PrefixCache {
         self.kept.push(Kept { seq, tokens: tokens.to_vec(), auxiliary, used: self.clock });
     }
 
-    /// A fork of the kept sequence with the longest common prefix with `tokens`, the last token left out,
-    /// and the prefix's length. `auxiliary`: K and V of the auxiliary layers must be there.
+    /// A fork of the kept sequence with the longest common prefix with `tokens`, the last token
+    /// left out, and the prefix's length. `auxiliary`: K and V of the auxiliary layers must be
+    /// there.
     pub(crate) fn fork(
         &mut self,
         backend: &mut dyn Backend,
@@ -72,7 +75,8 @@ impl PrefixCache {
         backend.fork(best.seq, len).ok().map(|seq| (seq, len))
     }
 
-    /// Lets sequences go until those left have at most `pages` of `page_positions`, those counted twice that they share.
+    /// Lets sequences go until those left have at most `pages` of `page_positions`, those counted
+    /// twice that they share.
     pub(crate) fn shrink(&mut self, backend: &mut dyn Backend, pages: usize) {
         let positions = backend.page_positions();
         let held = |kept: &[Kept]| kept.iter().map(|kept| kept.tokens.len().div_ceil(positions)).sum::<usize>();
