@@ -1,5 +1,5 @@
-//! [`Compute::gated`]: the gate and up products of a feed-forward layer, the activation, and the 8-bit blocks for the product that
-//! follows, in one fork-join.
+//! [`Compute::gated`]: the gate and up products of a feed-forward layer, the activation, and the
+//! 8-bit blocks for the product that follows, in one fork-join.
 //!
 //! A part of the work is a few columns of both matrices. The thread that computes them applies the
 //! activation while they are in its cache, and quantises the blocks. So no data moves between the
