@@ -313,8 +313,8 @@ impl TinyModel {
         out
     }
 
-    /// The contents of `rope_freqs.weight` as a converter writes it: the divisor of each frequency. Shape:
-    /// (rotated pair).
+    /// The contents of `rope_freqs.weight` as a converter writes it: the divisor of each frequency.
+    /// Shape: (rotated pair).
     fn llama3_factors(&self, factor: f32, original: usize) -> Vec<f32> {
         let half = self.dims().head_dim / 2;
         (0..half)

@@ -160,7 +160,7 @@ fn a_model_that_is_not_served_is_said() {
     let server = Server::new(&[]);
     let ran = bench(&server.url, &["--model", "other"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(ran.stderr.starts_with("error: the server answers 404: there is no model \"other\" here"), "{ran:?}");
+    assert!(ran.stderr.starts_with("error: the server answers 404: no model \"other\""), "{ran:?}");
 }
 
 #[test]

@@ -162,7 +162,7 @@ const TABLE: &[Entry] = &[
     entry(T::PostAttentionNorm,
         ["post_attention_norm.weight", "post_attention_layernorm.weight", "layer.post_attention_norm.weight"],
         norm, |f| present(f.sandwich_norms)),
-    // Folders without sandwich norms call this one "post attention" too: see the families' own names.
+    // Folders without sandwich norms call this one "post attention": see the families' own names.
     entry(T::FeedForwardNorm, ["ffn_norm.weight", "post_attention_layernorm.weight", "layer.ffn_norm.weight"],
         norm, feed_forward),
     entry(T::Gate, ["ffn_gate.weight", "mlp.gate_proj.weight", "layer.gate.weight"],
