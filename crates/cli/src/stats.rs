@@ -1,8 +1,7 @@
 //! The figures of a generation, in words and in JSON: speed, and drafts.
 
 use selfspec::Completion;
-use selfspec_engine::{LayerPlan, Readout};
-use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
+use selfspec_speculate::{DraftPath, DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
 
 /// The drafter of the latest draft; without drafts, the one that was requested.
@@ -13,16 +12,17 @@ pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -
     }
 }
 
-/// The exit layer of a plan that runs just the first layers.
-pub(crate) fn exit_layer(plan: &LayerPlan) -> Option<usize> {
+/// The exit layer of a path that runs just the first layers.
+pub(crate) fn exit_layer(path: &DraftPath) -> Option<usize> {
+    let plan = &path.plan;
     (plan.exact_prefix() == plan.cost_layers() && !plan.is_full()).then(|| plan.exact_prefix())
 }
 
-/// A plan in words.
-pub(crate) fn plan_words(plan: &LayerPlan) -> String {
-    match exit_layer(plan) {
+/// The layers of a path in words.
+pub(crate) fn layers_in_words(path: &DraftPath) -> String {
+    match exit_layer(path) {
         Some(exit) => format!("exit layer {exit}"),
-        None => format!("layers {plan}"),
+        None => format!("layers {}", path.plan),
     }
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         _ => format!("speculation: {}", drafter_name(speculation, stats)),
     };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
-    let path = stats.path.as_ref().filter(|path| path.readout != Readout::ExitHead);
+    let path = stats.path.as_ref().filter(|path| !path.uses_exit_head());
     if let Some(path) = path.filter(|_| used || !matches!(speculation.drafter, DrafterChoice::Auto)) {
-        line += &format!(", {}", plan_words(&path.plan));
+        line += &format!(", {}", layers_in_words(path));
     }
     line += &format!("; {} drafted, {} accepted", stats.drafted, stats.accepted);
     if stats.drafted > 0 {
@@ -145,7 +145,7 @@ impl<'a> RunJson<'a> {
             },
             speculation: Speculation {
                 drafter,
-                exit_layer: stats.path.as_ref().and_then(|p| exit_layer(&p.plan)).filter(|_| drafter == "layer-skip"),
+                exit_layer: stats.path.as_ref().and_then(exit_layer).filter(|_| drafter == "layer-skip"),
                 draft_len: stats.drafter.map(|_| stats.draft_len),
                 off_reason: stats.off_reason(),
             },
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
         let mut stats = SpecStats::default();
-        let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
+        let path = DraftPath::exit(30, 15).expect("a path");
         stats.drafters_off = vec![DrafterOff {
             drafter: DrafterKind::LayerSkip,
             cause: DrafterOffCause::Unprofitable { speedup: 0.75 },

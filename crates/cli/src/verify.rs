@@ -236,7 +236,8 @@ fn count<K: Ord + std::fmt::Display>(settings: &[DecodingSetting], key: impl Fn(
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use selfspec_engine::{FinishReason, Isa};
+    use selfspec::Isa;
+    use selfspec_engine::FinishReason;
 
     use super::*;
     use crate::args::{Cli, Command};

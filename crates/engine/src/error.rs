@@ -117,7 +117,8 @@ pub enum EngineError {
         /// What there is too much of.
         what: &'static str,
     },
-    /// A thread panicked while it computed a step. Every request of that step ends so; the engine goes on.
+    /// A thread panicked while it computed a step. Every request of that step ends so; the engine
+    /// goes on.
     #[error("a step panicked: {message}")]
     Panic {
         /// The panic's message.

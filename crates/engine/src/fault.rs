@@ -7,7 +7,8 @@ use selfspec_model::Row;
 pub enum Fault {
     /// The backend does.
     Backend(selfspec_model::BackendFault),
-    /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c that is half of what it is.
+    /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c
+    /// that is half of what it is.
     DraftCost,
 }
 

@@ -32,8 +32,8 @@ mod stats;
 mod target;
 mod words;
 
-pub use draft::kind::DrafterKind;
-pub use draft::params::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
+pub use draft::kind::{DrafterChoice, DrafterKind};
+pub use draft::params::{DraftLen, MAX_DRAFT, SpeculationParams};
 pub use draft::path::DraftPath;
 pub use error::{ParamError, SequenceError};
 pub use policy::cost::model::CostModel;

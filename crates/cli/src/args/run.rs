@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use clap::{Args, ValueEnum};
+use selfspec::RequestedDrafter;
 use selfspec_speculate::DraftLen;
 
 use super::headings::{OUTPUT, SAMPLING, SPECULATION};
@@ -88,6 +89,18 @@ pub(crate) enum Spec {
     ExitHead,
     /// Copies of what followed the same words earlier
     PromptLookup,
+}
+
+impl From<Spec> for RequestedDrafter {
+    fn from(spec: Spec) -> Self {
+        match spec {
+            Spec::Auto => RequestedDrafter::Auto,
+            Spec::Off => RequestedDrafter::Off,
+            Spec::LayerSkip => RequestedDrafter::LayerSkip,
+            Spec::ExitHead => RequestedDrafter::ExitHead,
+            Spec::PromptLookup => RequestedDrafter::PromptLookup,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -79,7 +79,7 @@ impl RunningRequest {
         self.request.sequence.skip_step();
     }
 
-    /// What the consumer wants.
+    /// The demand of its consumer.
     pub(crate) fn demand(&self) -> Demand {
         self.request.output.demand()
     }
@@ -158,7 +158,7 @@ impl RunningRequest {
         self.fail(EngineError::Panic { message });
     }
 
-    /// When the draft whose row it asked for ends, if the whole draft can be one call.
+    /// The stop rule of the draft whose row it asked for, if the whole draft can be one call.
     pub(crate) fn draft_stop_rule(&self) -> Option<DraftStopRule> {
         self.request.sequence.draft_stop_rule()
     }
@@ -190,7 +190,7 @@ impl RunningRequest {
         }
     }
 
-    /// Takes the draft that was made.
+    /// Takes the whole draft.
     pub(crate) fn absorb_whole_draft(&mut self, output: &DraftOutput) {
         let absorbed = catch_unwind(AssertUnwindSafe(|| self.request.sequence.absorb_whole_draft(output)));
         match absorbed {

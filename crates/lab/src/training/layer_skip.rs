@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource, Loaded};
 use selfspec_train::{
-    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, Schedule,
-    Spans,
+    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, TokenSpans,
+    TrainingSchedule,
 };
 
 use super::control::{ReportTimer, TrainingControl, TrainingNote, time_words};
@@ -149,7 +149,7 @@ fn backbone_options(options: &LayerSkipOptions, loaded: &Loaded) -> Result<Backb
         steps: options.steps,
         batch_tokens: options.batch,
         shards: (GRADIENTS / (4 * loaded.info().parameters.max(1))).clamp(1, MOST_SHARDS) as usize,
-        schedule: Schedule { learning_rate: options.rate, ..defaults.schedule },
+        schedule: TrainingSchedule { learning_rate: options.rate, ..defaults.schedule },
         seed: options.seed,
     })
 }
@@ -160,7 +160,7 @@ fn spans(
     loaded: &Arc<Loaded>,
     work: &WorkFolder,
     control: &dyn TrainingControl,
-) -> Result<Spans, TrainingError> {
+) -> Result<TokenSpans, TrainingError> {
     let context = loaded.info().context;
     if options.span > context {
         let why = format!("the model was made for {context} positions");
@@ -171,9 +171,9 @@ fn spans(
     let (threads, max_tokens) = (options.threads, options.max_tokens);
     train.extend(documents::answered(&options.prompts, loaded, threads, max_tokens, &answers, control)?);
     if options.eval_text.is_empty() {
-        return Ok(Spans::cut(&train, options.span, options.held_out, options.seed)?);
+        return Ok(TokenSpans::cut(&train, options.span, options.held_out, options.seed)?);
     }
-    Ok(Spans::apart(&train, &documents::read(&options.eval_text, loaded)?, options.span)?)
+    Ok(TokenSpans::apart(&train, &documents::read(&options.eval_text, loaded)?, options.span)?)
 }
 
 /// Trains to the end.
@@ -258,12 +258,12 @@ fn risen(before: &Perplexities, after: &Perplexities, tolerance: f32) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use selfspec_train::Reading;
+    use selfspec_train::ExitPerplexity;
 
     use super::*;
 
     fn of(full: f64) -> Perplexities {
-        let reading = |layers, perplexity, agreement| Reading { layers, perplexity, agreement };
+        let reading = |layers, perplexity, agreement| ExitPerplexity { layers, perplexity, agreement };
         Perplexities { readings: vec![reading(4, 30.0, 0.5), reading(8, full, 1.0)], tokens: 100 }
     }
 

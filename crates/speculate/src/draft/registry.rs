@@ -5,8 +5,9 @@
 use selfspec_model::{LayerPlan, Readout, TokenId};
 
 use crate::draft::drafter::Drafter;
+use crate::draft::kind::DrafterChoice;
 use crate::draft::model_layers::ModelDrafter;
-use crate::draft::params::{DrafterChoice, SpeculationParams};
+use crate::draft::params::SpeculationParams;
 use crate::draft::path::DraftPath;
 use crate::draft::prediction::PredictionDrafter;
 use crate::draft::prompt_lookup::PromptLookup;
