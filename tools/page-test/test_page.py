@@ -182,9 +182,9 @@ def test_markup_in_an_answer_is_text(server, open_tab):
 
 
 @pytest.mark.parametrize("status, headers, message, words", [
-    (429, {"Retry-After": "3"}, "128 requests are under way", r"busy: 128 requests are under way\. Try again in 3 seconds\."),
+    (429, {"Retry-After": "3"}, "128 requests are queued or running; the limit is 128", r"busy: 128 requests are queued or running; the limit is 128\. Try again in 3 seconds\."),
     (400, {}, "messages: too long", r"refused this request: messages: too long"),
-    (503, {}, "the server is about to stop", r"takes no more messages: the server is about to stop\."),
+    (503, {}, "the server is stopping", r"takes no more messages: the server is stopping\."),
     (500, {}, "a panic", r"error \(500\): a panic"),
 ])
 def test_refusals_are_told_in_words(server, open_tab, status, headers, message, words):

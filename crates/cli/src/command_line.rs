@@ -1,5 +1,5 @@
-//! From words and variables to plain data. Every flag has a variable, and a flag on the command line
-//! wins over variables.
+//! From words and variables to plain data. Every flag has a variable, and a flag on the command
+//! line wins over variables.
 //!
 //! - An empty variable counts as unset.
 //! - A variable that contradicts a flag on the command line is ignored; `--verbose` reports it.
@@ -19,7 +19,8 @@ use selfspec_engine::ExitHeadSource;
 use crate::args::{Cli, Spec};
 use crate::failure::usage;
 
-/// Flags that contradict each other, by their ids. A pair does not matter to a command that lacks one.
+/// Flags that contradict each other, by their ids. A pair does not matter to a command that lacks
+/// one.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     ("prompt_file", "prompt"),
     ("system", "raw"),

@@ -110,8 +110,8 @@ fn hub_error(error: &anyhow::Error) -> Option<&HubError> {
     })
 }
 
-/// A message and its cause. A cause that the message contains is left out, and so is a path that the
-/// cause repeats at its beginning.
+/// A message and its cause. A cause that the message contains is left out, and so is a path that
+/// the cause repeats at its beginning.
 fn join(message: String, cause: String) -> String {
     if message.is_empty() {
         return cause;
@@ -141,7 +141,7 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
             "--raw uses the prompt as plain text".to_owned()
         }
         EngineError::PromptTooLong { .. } => "the model takes no longer prompts".to_owned(),
-        EngineError::Tuning { .. } => "`selfspec tune` writes it anew, --no-tuning leaves it unread".to_owned(),
+        EngineError::Tuning { .. } => "`selfspec tune` writes it again, --no-tuning ignores it".to_owned(),
         EngineError::NeverFits { .. } => "ask for fewer tokens with -n".to_owned(),
         _ => return None,
     })

@@ -102,7 +102,8 @@ impl Printer {
         if self.inside { open } else { close }
     }
 
-    /// Closes the marks. The tokens' text is the completion's text, so nothing else is left to print.
+    /// Closes the marks. The tokens' text is the completion's text, so nothing else is left to
+    /// print.
     fn end(&mut self, completion: &Completion) -> io::Result<()> {
         self.line_open |= completion.text().is_empty();
         self.end_line()

@@ -1,9 +1,9 @@
 //! The `selfspec` command. A subcommand turns flags into plain data, calls a library (`selfspec`,
 //! `selfspec-lab`, `selfspec-server`, `selfspec-hub`), and prints the result.
 //!
-//! Data goes to standard output, everything else to standard error. Exit codes: 0, 1 for a failure, 2
-//! for wrong usage, 130 when interrupted. Without a terminal there is no colour and no progress bar. A
-//! broken pipe ends the program quietly.
+//! Data goes to standard output, everything else to standard error. Exit codes: 0, 1 for a failure,
+//! 2 for wrong usage, 130 when interrupted. Without a terminal there is no colour and no progress
+//! bar. A broken pipe ends the program quietly.
 
 #![forbid(unsafe_code)]
 

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use selfspec::{Model, ModelBuilder};
+use selfspec::{Error, Model, ModelBuilder};
 use selfspec_engine::{Engine, ExitHeadSource, Loaded};
 use selfspec_hub::{FetchProgress, HubOptions};
 
-use crate::args::{ComputeArgs, HeadArgs};
+use crate::args::{ComputeArgs, HeadArgs, LoadArgs};
+use crate::failure::usage;
 use crate::output::Ui;
 use crate::progress::HubProgress;
 
@@ -45,6 +46,23 @@ pub(crate) fn locate(name: &str, ui: &Ui) -> anyhow::Result<PathBuf> {
 /// The model in memory.
 pub(crate) fn load(name: &str, threads: Option<usize>, heads: &HeadArgs, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
     Ok(with_heads(builder(name, ui).threads(threads), heads).load()?)
+}
+
+/// The model in memory, without the results of `selfspec tune`.
+pub(crate) fn load_untuned(name: &str, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
+    Ok(with_compute(builder(name, ui), compute).tuning(false).load()?)
+}
+
+/// A model that serves many requests.
+pub(crate) fn serve(name: &str, load: &LoadArgs, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Model> {
+    let builder = with_compute(builder(name, ui), compute).context(load.context).max_batch(load.max_batch);
+    let builder = builder.kv_bytes(load.kv_mib.map(|mib| mib << 20)).prefix_cache(!load.no_prefix_cache);
+    builder.open().map_err(|error| match error {
+        Error::ContextTooLong { context, most } => {
+            usage(format!("-c {context}: the model was made for {most} positions"), None)
+        }
+        error => error.into(),
+    })
 }
 
 /// A model that runs one request at a time.

@@ -7,8 +7,8 @@ use anyhow::Context;
 
 use crate::failure::usage;
 
-/// Refuses an output that cannot be written. `what` is its name in messages; `file`: it must not be a
-/// folder.
+/// Refuses an output that cannot be written. `what` is its name in messages; `file`: it must not be
+/// a folder.
 ///
 /// # Errors
 /// Its folder does not exist or takes no new file, or it is a folder itself.

@@ -9,8 +9,8 @@ use crate::args::PromptArgs;
 use crate::failure::usage;
 
 /// The prompt that the flags name, or the text of standard input if it is not a terminal. Beside a
-/// prompt in the flags, standard input is read only if they name it too: it may be a pipe that never
-/// closes, or belong to the loop of a script.
+/// prompt in the flags, standard input is read only if they name it too: it may be a pipe that
+/// never closes, or belong to the loop of a script.
 pub(crate) fn read_prompt(args: &PromptArgs) -> anyhow::Result<Option<String>> {
     match (&args.prompt, &args.prompt_file) {
         (Some(text), None) => Ok(Some(text.clone())),

@@ -9,7 +9,7 @@ use selfspec::{
 use selfspec_engine::{ModelInfo, Request};
 use selfspec_lab::prompts::PromptStyle;
 
-use crate::args::{HeldArgs, RunArgs, SamplingArgs, Spec, SpeculationArgs};
+use crate::args::{HeldArgs, RunArgs, SamplingArgs, SpeculationArgs};
 use crate::failure::usage;
 use crate::output::Ui;
 
@@ -40,13 +40,7 @@ fn sampling(args: &SamplingArgs) -> SamplingParams {
 }
 
 fn speculation(args: &SpeculationArgs, trace: bool) -> SpeculationRequest {
-    let drafter = args.spec.map(|spec| match spec {
-        Spec::Auto => RequestedDrafter::Auto,
-        Spec::Off => RequestedDrafter::Off,
-        Spec::LayerSkip => RequestedDrafter::LayerSkip,
-        Spec::ExitHead => RequestedDrafter::ExitHead,
-        Spec::PromptLookup => RequestedDrafter::PromptLookup,
-    });
+    let drafter = args.spec.map(RequestedDrafter::from);
     let default = SpeculationRequest::default();
     SpeculationRequest {
         drafter,

@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context;
-use selfspec_engine::{Engine, EngineOptions};
 use selfspec_server::{RecordOptions, ServeError, ServeOptions, Server};
 
 use crate::args::ServeArgs;
@@ -22,19 +20,7 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     if let Some(file) = &args.access.api_key_file {
         api_keys.extend(keys_of(file)?);
     }
-    let loaded = model::load(&args.model.model, args.compute.threads, &args.compute.heads, ui)?;
-    let most = loaded.info().context;
-    if let Some(context) = args.load.context.filter(|context| *context > most) {
-        return Err(usage(format!("-c {context}: the model was made for {most} positions"), None));
-    }
-    let options = EngineOptions {
-        context: args.load.context,
-        kv_bytes: args.load.kv_mib.map(|mib| mib << 20),
-        max_batch: args.load.max_batch,
-        prefix_cache: !args.load.no_prefix_cache,
-        ..args.compute.engine()
-    };
-    let engine = Arc::new(Engine::open_with(&loaded, &options)?);
+    let model = model::serve(&args.model.model, &args.load, &args.compute, ui)?;
     let addr = SocketAddr::new(args.access.host, args.access.port);
     let name = args.access.model_name.clone().unwrap_or_else(|| name(&args.model.model));
     let open = api_keys.is_empty();
@@ -50,14 +36,14 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
         record: args.watch.record.clone().map(|path| RecordOptions { path, prompts: args.watch.record_prompts }),
         ..ServeOptions::new(addr, name.clone())
     };
-    let server = Server::bind(engine, options).map_err(|error| match error {
+    let server = Server::bind(model.engine().clone(), options).map_err(|error| match error {
         ServeError::Origin { .. } => usage(format!("--cors-origin: {error}"), None),
         error => error.into(),
     })?;
     if !args.access.host.is_loopback() && open {
         ui.note("anyone who can reach this machine can use the server: --api-key asks for a key");
     }
-    ui.note(&format!("{name} is served on http://{}/v1 (Ctrl-C ends it)", server.addr()));
+    ui.note(&format!("{name} is served on http://{}/v1 (Ctrl-C stops it)", server.addr()));
     let pausing = Pausing::new();
     server.run(move || pausing.interrupted())?;
     Ok(())

@@ -1,5 +1,5 @@
-//! Ctrl-C: cancels a registered generation, or asks long work to save its state and end, or ends the
-//! program.
+//! Ctrl-C: cancels a registered generation, or asks long work to save its state and end, or ends
+//! the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

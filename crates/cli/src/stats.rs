@@ -1,8 +1,7 @@
 //! The figures of a generation, in words and in JSON: speed, and drafts.
 
 use selfspec::Completion;
-use selfspec_engine::{LayerPlan, Readout};
-use selfspec_speculate::{DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
+use selfspec_speculate::{DraftPath, DrafterChoice, DrafterKind, RoundTrace, SpecStats, SpeculationParams};
 use serde::Serialize;
 
 /// The drafter of the latest draft; without drafts, the one that was requested.
@@ -13,16 +12,17 @@ pub(crate) fn drafter_name(speculation: &SpeculationParams, stats: &SpecStats) -
     }
 }
 
-/// The exit layer of a plan that runs just the first layers.
-pub(crate) fn exit_layer(plan: &LayerPlan) -> Option<usize> {
+/// The exit layer of a path that runs just the first layers.
+pub(crate) fn exit_layer(path: &DraftPath) -> Option<usize> {
+    let plan = &path.plan;
     (plan.exact_prefix() == plan.cost_layers() && !plan.is_full()).then(|| plan.exact_prefix())
 }
 
-/// A plan in words.
-pub(crate) fn plan_words(plan: &LayerPlan) -> String {
-    match exit_layer(plan) {
+/// The layers of a path in words.
+pub(crate) fn layers_in_words(path: &DraftPath) -> String {
+    match exit_layer(path) {
         Some(exit) => format!("exit layer {exit}"),
-        None => format!("layers {plan}"),
+        None => format!("layers {}", path.plan),
     }
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
         _ => format!("speculation: {}", drafter_name(speculation, stats)),
     };
     let used = stats.drafter == Some(DrafterKind::LayerSkip);
-    let path = stats.path.as_ref().filter(|path| path.readout != Readout::ExitHead);
+    let path = stats.path.as_ref().filter(|path| !path.uses_exit_head());
     if let Some(path) = path.filter(|_| used || !matches!(speculation.drafter, DrafterChoice::Auto)) {
-        line += &format!(", {}", plan_words(&path.plan));
+        line += &format!(", {}", layers_in_words(path));
     }
     line += &format!("; {} drafted, {} accepted", stats.drafted, stats.accepted);
     if stats.drafted > 0 {
@@ -73,8 +73,8 @@ pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStat
 /// Most characters of the line about speculation.
 const LINE: usize = 160;
 
-/// Why drafters are off, with as much detail as fits: without the costs in brackets, or with the first
-/// figure of each drafter alone. `--json` has all of it.
+/// Why drafters are off, with as much detail as fits: without the costs in brackets, or with the
+/// first figure of each drafter alone. `--json` has all of it.
 fn brief(why: &str, room: usize) -> String {
     let each = |end: &str| why.split("; ").map(|w| w.split(end).next().unwrap_or(w)).collect::<Vec<_>>().join("; ");
     let text = each(" (");
@@ -96,13 +96,13 @@ pub(crate) struct RunJson<'a> {
     text: &'a str,
     token_ids: &'a [u32],
     finish_reason: String,
-    usage: Usage,
+    usage: TokenCounts,
     timings: Timings,
     speculation: Speculation,
 }
 
 #[derive(Debug, Serialize)]
-struct Usage {
+struct TokenCounts {
     prompt_tokens: usize,
     completion_tokens: usize,
 }
@@ -134,7 +134,7 @@ impl<'a> RunJson<'a> {
             text: &summary.text,
             token_ids: &summary.token_ids,
             finish_reason: summary.finish_reason.to_string(),
-            usage: Usage { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
+            usage: TokenCounts { prompt_tokens: summary.prompt_tokens, completion_tokens: summary.completion_tokens },
             timings: Timings {
                 prompt_ms: summary.prompt_s * 1e3,
                 predicted_ms: summary.predicted_s * 1e3,
@@ -145,7 +145,7 @@ impl<'a> RunJson<'a> {
             },
             speculation: Speculation {
                 drafter,
-                exit_layer: stats.path.as_ref().and_then(|p| exit_layer(&p.plan)).filter(|_| drafter == "layer-skip"),
+                exit_layer: stats.path.as_ref().and_then(exit_layer).filter(|_| drafter == "layer-skip"),
                 draft_len: stats.drafter.map(|_| stats.draft_len),
                 off_reason: stats.off_reason(),
             },
@@ -155,7 +155,7 @@ impl<'a> RunJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_speculate::{DraftPath, DrafterOff, OffCause};
+    use selfspec_speculate::{DraftPath, DrafterOff, DrafterOffCause};
 
     use super::*;
 
@@ -168,10 +168,10 @@ mod tests {
         assert_eq!(brief(layers, 60), short);
         assert_eq!(brief(&format!("{layers}; {layers}"), 100), format!("{short}; {short}"));
         let mut stats = SpecStats::default();
-        let path = DraftPath { plan: LayerPlan::exit(30, 15).expect("a plan"), readout: Readout::Head };
+        let path = DraftPath::exit(30, 15).expect("a path");
         stats.drafters_off = vec![DrafterOff {
             drafter: DrafterKind::LayerSkip,
-            cause: OffCause::Unprofitable { speedup: 0.75 },
+            cause: DrafterOffCause::Unprofitable { speedup: 0.75 },
             acceptance: 0.5,
             judged: 1.0,
             draft_step: Some((path, 0.6)),

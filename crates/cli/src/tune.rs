@@ -1,7 +1,7 @@
 //! `selfspec tune`: finds out how a model drafts best on the user's prompts and machine.
 
 use anyhow::Context;
-use selfspec_engine::{DraftSetup, ExitHeadSource, Loaded, Tuning};
+use selfspec_engine::{ExitHeadSource, Tuning};
 use selfspec_lab::prompts::{self, PromptStyle};
 use selfspec_lab::tune::{TuneOptions, tune};
 
@@ -19,9 +19,7 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
         out_path::check("the tuning beside the model,", &Tuning::path(&path), true)?;
     }
     let heads = &args.compute.heads;
-    let setup = DraftSetup { untuned: true, ..heads.setup() };
-    let loaded = Loaded::open_with(&path, args.compute.threads, &setup)
-        .with_context(|| format!("cannot load {}", path.display()))?;
+    let loaded = model::load_untuned(&path.display().to_string(), &args.compute, ui)?;
     let options = TuneOptions {
         engine: args.compute.engine(),
         style: PromptStyle::of(args.raw, loaded.info()),
@@ -46,6 +44,6 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
         return Ok(());
     }
     let written = report.tuning.write(&path)?;
-    ui.note(&format!("{}: later runs of this model read it; --no-tuning leaves it unread", written.display()));
+    ui.note(&format!("{}: later runs of this model use it; --no-tuning ignores it", written.display()));
     Ok(())
 }

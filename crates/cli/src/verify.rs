@@ -163,7 +163,8 @@ fn shell_quote(text: &str) -> String {
         return text.to_owned();
     }
     if text.contains(output::acts) {
-        // Escaped for bash, zsh and ksh, so that the command is one line without control characters.
+        // Escaped for bash, zsh and ksh, so that the command is one line without control
+        // characters.
         let escaped = |c: char| match c {
             '\n' => "\\n".to_owned(),
             '\'' | '\\' => format!("\\{c}"),
@@ -235,7 +236,8 @@ fn count<K: Ord + std::fmt::Display>(settings: &[DecodingSetting], key: impl Fn(
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use selfspec_engine::{FinishReason, Isa};
+    use selfspec::Isa;
+    use selfspec_engine::FinishReason;
 
     use super::*;
     use crate::args::{Cli, Command};

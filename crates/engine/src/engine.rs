@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{Backend, ExitHeadInfo, SeqId, TokenId};
-use selfspec_speculate::{Sequence, SequenceError, SequenceParams, Target};
+use selfspec_speculate::{Sequence, SequenceError, SequenceParams, TargetModel};
 use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 
 use crate::error::EngineError;
@@ -31,16 +31,17 @@ use crate::scheduler::engine_thread::{EngineThread, RebuildBackend};
 use crate::scheduler::page_budget::CacheShape;
 use crate::scheduler::queued_request::{QueueEntry, QueuedRequest};
 
-/// The sequence id of a request that waits; it gets its own at admission.
+/// The sequence id of a queued request. It gets its own at admission.
 const UNPLACED: SeqId = SeqId(u32::MAX);
 
-/// A running model. One thread owns the backend; the handle can be shared between threads, and any number of requests can
-/// be under way. Dropping it ends them with [`EngineError::Stopped`] and joins the thread.
+/// A running model. One thread owns the backend. The handle can be shared between threads, and any
+/// number of requests can be queued or running. Dropping it ends them with [`EngineError::Stopped`]
+/// and joins the thread.
 pub struct Engine {
     queue: Option<Sender<QueueEntry>>,
     thread: Option<JoinHandle<()>>,
     shape: CacheShape,
-    target: Target,
+    target: TargetModel,
     text: TextSide,
     info: ModelInfo,
     loaded: Option<Arc<Loaded>>,
@@ -55,10 +56,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Loads a model and starts an engine on it: a `.gguf` file (any part of a sharded one) or a Hugging Face folder.
+    /// Loads a model and starts an engine on it: a `.gguf` file (any part of a sharded one) or a
+    /// Hugging Face folder.
     ///
     /// # Errors
-    /// The model cannot be read or run, the instruction set is not there, or the KV cache cannot be had.
+    /// The model cannot be read or run, the instruction set is missing, or there is no memory for
+    /// the KV cache.
     pub fn open(path: &Path, options: &EngineOptions) -> Result<Engine, EngineError> {
         Engine::open_with(&Loaded::open(path, options.threads)?, options)
     }
@@ -66,7 +69,7 @@ impl Engine {
     /// Starts an engine on a model in memory, whose weights it shares with other engines.
     ///
     /// # Errors
-    /// The instruction set is not there, or the KV cache cannot be had.
+    /// The instruction set is missing, or there is no memory for the KV cache.
     pub fn open_with(loaded: &Arc<Loaded>, options: &EngineOptions) -> Result<Engine, EngineError> {
         let cpu = loaded.cpu_options(options)?;
         let fault = options.fault.and_then(Fault::of_backend);
@@ -105,7 +108,7 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Engine, EngineError> {
         let shape = CacheShape::of(&*backend);
-        let target = Target { context: shape.context(), ..Target::of(&*backend) };
+        let target = TargetModel { context: shape.context(), ..TargetModel::of(&*backend) };
         let grammars = text.tokenizer.as_ref().map(|tokenizer| {
             let compiler = ModelCompiler::new(tokenizer.clone(), target.vocab, text.eos.clone());
             GrammarService::new(Arc::new(compiler), Limits::default())
@@ -138,15 +141,16 @@ impl Engine {
     /// Checks a request and puts it in the queue.
     ///
     /// # Errors
-    /// The request names what the model has not got, cannot fit, or has a parameter out of range; nothing was queued.
+    /// The request needs something that the model lacks, cannot fit, or has a parameter out of
+    /// range. Nothing is queued then.
     pub fn submit(&self, request: Request) -> Result<Generation, EngineError> {
         let (events, receiver) = mpsc::channel();
         let canceller = self.submit_to(request, Box::new(events))?;
         Ok(Generation::new(receiver, canceller))
     }
 
-    /// Checks a request and puts it in the queue; its events go to `sink`, on the engine's thread. It is cancelled by the handle that is returned, or by
-    /// the sink's [demand](EventSink::demand).
+    /// Checks a request and puts it in the queue. Its events go to `sink`, on the engine thread.
+    /// The returned handle cancels it, or the sink's [demand](EventSink::demand).
     ///
     /// # Errors
     /// As [`Engine::submit`].
@@ -157,7 +161,7 @@ impl Engine {
         Ok(canceller)
     }
 
-    /// Checks a request and makes what the engine's thread needs of it.
+    /// Checks a request and prepares it for the engine thread.
     pub(crate) fn prepare(&self, request: Request, sink: Box<dyn EventSink>) -> Result<CheckedRequest, EngineError> {
         let invalid = |field, why: String| EngineError::InvalidRequest { field, why };
         if request.max_tokens == Some(0) {
@@ -177,11 +181,12 @@ impl Engine {
         let grant = self.shape.grant(prompt.len(), request.max_tokens, &request.speculation)?;
         let mut eos = request.stop_tokens;
         if !request.ignore_eos {
-            // A tokenizer may know more tokens than the model has rows for.
+            // A tokenizer may have more tokens than the model has rows.
             eos.extend(self.text.eos.iter().filter(|id| (**id as usize) < self.target.vocab));
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        // Behind text a first space is text; behind a control token it is the SentencePiece encoder's own. A grammar counts every byte.
+        // After text, a first space is text. After a control token it comes from the SentencePiece
+        // encoder. With a grammar, every byte is text.
         let tokenizer = &self.text.tokenizer;
         let is_text = |id: &TokenId| tokenizer.as_ref().is_some_and(|t| !t.is_control(*id));
         let continues = request.grammar.is_some() || prompt.last().is_some_and(is_text);
@@ -205,7 +210,8 @@ impl Engine {
         Ok(CheckedRequest { sequence, grant, output, cancelled, deadline: request.deadline, submitted: Instant::now() })
     }
 
-    /// Compiles a grammar for [`Request::grammar`], and waits for it. See [`Engine::request_grammar`].
+    /// Compiles a grammar for [`Request::grammar`], and waits for it. See
+    /// [`Engine::request_grammar`].
     ///
     /// # Errors
     /// As [`Engine::request_grammar`], and those that its answer may be.
@@ -218,14 +224,14 @@ impl Engine {
 
     /// Asks for the compiled grammar of `source`, for [`Request::grammar`].
     ///
-    /// `answer` gets the grammar, or [`EngineError::Text`] if the source cannot be used. It is called
-    /// once, on a thread of the engine, or before this returns if the result is cached; it must not
-    /// block. A few grammars compile at a time and the others wait. Equal ones compile once.
-    /// Dropping the ticket cancels the wait.
+    /// `answer` gets the grammar, or [`EngineError::Text`] if the source cannot be used. It is
+    /// called once, on a thread of the engine, or before this returns if the result is cached; it
+    /// must not block. A few grammars compile at a time and the others wait. Equal ones compile
+    /// once. Dropping the ticket cancels the wait.
     ///
     /// # Errors
-    /// There is no tokenizer; the source is refused at first sight; or [`EngineError::Busy`] if too many
-    /// requests wait. `answer` is not called then.
+    /// There is no tokenizer; the source is refused at first sight; or [`EngineError::Busy`] if too
+    /// many requests wait. `answer` is not called then.
     pub fn request_grammar(
         &self,
         source: GrammarSource,
@@ -234,8 +240,8 @@ impl Engine {
         self.grammars.as_ref().ok_or(EngineError::NoTokenizer)?.submit(source, Box::new(answer))
     }
 
-    /// Checks a request as [`Engine::submit`] does, and queues nothing. `grammar`: the source of its
-    /// grammar, which is still to be compiled.
+    /// Checks a request as [`Engine::submit`] does, and queues nothing. `grammar`: the source of
+    /// its grammar, which is still to be compiled.
     ///
     /// # Errors
     /// As [`Engine::submit`]; and the source is refused at first sight.
@@ -253,7 +259,7 @@ impl Engine {
         self.target.exit_head.as_ref()
     }
 
-    /// Whether layer skip can be held to a draft vocabulary.
+    /// Whether there is a draft vocabulary for layer skip.
     pub fn has_draft_vocab(&self) -> bool {
         self.target.draft_vocab.is_some()
     }
@@ -261,7 +267,8 @@ impl Engine {
     /// The tokens of a prompt, as [`Engine::submit`] would use them.
     ///
     /// # Errors
-    /// There is no tokenizer or chat template for it, the template refuses it, it is empty, or it holds an unknown token.
+    /// There is no tokenizer or chat template for it, the template refuses it, it is empty, or it
+    /// holds an unknown token.
     pub fn encode(&self, prompt: &Prompt) -> Result<Vec<TokenId>, EngineError> {
         let tokenizer = || self.text.tokenizer.as_ref().ok_or(EngineError::NoTokenizer);
         let mut tokens = match prompt {
@@ -290,11 +297,12 @@ impl Engine {
         }
     }
 
-    /// Runs `work` on the engine's thread, with the backend to itself: after the requests before it, before those after it.
-    /// `work` must free the sequences that it creates.
+    /// Runs `work` on the engine thread while no request runs. Requests submitted before it run
+    /// first, later ones after it. `work` must free the sequences that it creates.
     ///
     /// # Errors
-    /// [`EngineError::Panic`] if `work` panics or the backend did not survive an earlier panic; [`EngineError::Stopped`].
+    /// [`EngineError::Panic`] if `work` panics or an earlier panic broke the backend;
+    /// [`EngineError::Stopped`].
     pub fn exclusive<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Backend) -> T + Send + 'static,
@@ -334,7 +342,7 @@ impl Engine {
         &self.text.eos
     }
 
-    /// What the model is.
+    /// Facts about the model.
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
@@ -364,17 +372,17 @@ impl Engine {
         self.isa
     }
 
-    /// What the KV cache holds its numbers in, if the engine runs on the CPU's backend.
+    /// The number type of the KV cache, if the engine runs on the CPU's backend.
     pub fn kv_type(&self) -> KvType {
         self.kv_type
     }
 
-    /// What the engine does wrong on purpose.
+    /// The planted fault, if there is one.
     pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
-    /// What the engine has done so far.
+    /// The counters.
     pub fn counters(&self) -> EngineCounters {
         self.counters.read()
     }
@@ -385,13 +393,13 @@ impl Drop for Engine {
         // The thread ends when the last sender is gone.
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // A panic outside of a step is a fault of the engine itself; its requests have been told that it stopped.
+            // A panic outside a step is a bug of the engine. Its requests have failed as stopped.
             let _ = thread.join();
         }
     }
 }
 
-/// Refuses to go on after the end of a text that a grammar holds.
+/// Refuses `ignore_eos` for a text with a grammar, which ends where it is complete.
 fn check_end(ignore_eos: bool) -> Result<(), EngineError> {
     if !ignore_eos {
         return Ok(());
@@ -400,7 +408,7 @@ fn check_end(ignore_eos: bool) -> Result<(), EngineError> {
     Err(EngineError::InvalidRequest { field: "ignore_eos", why })
 }
 
-/// A number that no one can foresee: the standard library's hash keys come from the system.
+/// An unpredictable number. The standard library takes its hash keys from the system.
 fn fresh_entropy() -> u64 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(std::process::id())

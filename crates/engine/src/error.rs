@@ -13,10 +13,10 @@ use selfspec_weights::WeightsError;
 pub enum EngineError {
     /// The model's files cannot be read.
     #[error(transparent)]
-    Weights(#[from] WeightsError),
+    Weights(Box<WeightsError>),
     /// The files do not hold a model that can be run.
     #[error(transparent)]
-    Model(#[from] ModelError),
+    Model(Box<ModelError>),
     /// The instruction set is unknown or missing.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -59,7 +59,7 @@ pub enum EngineError {
         /// Its file.
         path: PathBuf,
         /// What is wrong with it.
-        source: ExitHeadError,
+        source: Box<ExitHeadError>,
     },
     /// A field of the request or of the options cannot be served.
     #[error("{field}: {why}")]
@@ -117,7 +117,8 @@ pub enum EngineError {
         /// What there is too much of.
         what: &'static str,
     },
-    /// A thread panicked while it computed a step. Every request of that step ends so; the engine goes on.
+    /// A thread panicked while it computed a step. Every request of that step ends so; the engine
+    /// goes on.
     #[error("a step panicked: {message}")]
     Panic {
         /// The panic's message.
@@ -135,4 +136,16 @@ pub enum EngineError {
     /// The engine was shut down, or its thread is gone.
     #[error("the engine has stopped")]
     Stopped,
+}
+
+impl From<ModelError> for EngineError {
+    fn from(error: ModelError) -> Self {
+        EngineError::Model(Box::new(error))
+    }
+}
+
+impl From<WeightsError> for EngineError {
+    fn from(error: WeightsError) -> Self {
+        EngineError::Weights(Box::new(error))
+    }
 }

@@ -6,14 +6,15 @@ use selfspec_model::Row;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The backend does.
-    Backend(selfspec_model::Fault),
-    /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c that is half of what it is.
+    Backend(selfspec_model::BackendFault),
+    /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c
+    /// that is half of what it is.
     DraftCost,
 }
 
 impl Fault {
     /// What the backend is to do wrong.
-    pub(crate) fn of_backend(self) -> Option<selfspec_model::Fault> {
+    pub(crate) fn of_backend(self) -> Option<selfspec_model::BackendFault> {
         match self {
             Fault::Backend(fault) => Some(fault),
             Fault::DraftCost => None,

@@ -1,8 +1,9 @@
 //! Requests in, token events out.
 //!
-//! An [`Engine`] owns a model's backend on one thread. Each [`Request`] becomes a sequence; every step runs rows of all live
-//! sequences together, whatever each of them is at: reading its prompt, drafting, verifying. What a request gets is the same,
-//! token for token, whoever it shares the steps with.
+//! An [`Engine`] owns a model's backend on one thread. Each [`Request`] becomes a sequence; every
+//! step runs rows of all live sequences together, whatever each of them is at: reading its prompt,
+//! drafting, verifying. What a request gets is the same, token for token, whoever it shares the
+//! steps with.
 //!
 //! ```no_run
 //! use selfspec_engine::{Engine, EngineOptions, Event, Prompt, Request};
@@ -21,8 +22,9 @@
 //! # }
 //! ```
 //!
-//! Invariants: nothing a request contains ends another request; a request is accepted only if it fits an empty cache, and before a step runs out of pages the
-//! youngest requests give theirs back and are computed again later, to the same bits; the backend is touched by one thread.
+//! Invariants: nothing a request contains ends another request; a request is accepted only if it
+//! fits an empty cache, and before a step runs out of pages the youngest requests give theirs back
+//! and are computed again later, to the same bits; the backend is touched by one thread.
 #![forbid(unsafe_code)]
 
 mod engine;
@@ -53,19 +55,3 @@ pub use observe::histogram::{Histogram, HistogramReading};
 pub use observe::step_kind::StepKind;
 pub use options::EngineOptions;
 pub use request::{Prompt, Request};
-
-// What a program on top of the engine needs of the crates below.
-pub use selfspec_kernels::{Isa, KvType};
-pub use selfspec_model::{
-    Backend, BackendError, CpuModel, DraftHeads, DraftVocab, Enter, ExitHead, ExitHeadCard, ExitHeadInfo,
-    Fault as BackendFault, LayerPlan, Part, PartSeconds, PlanError, Readout, Row, SeqId, StepOutput, TokenId,
-    TokenLogprob,
-};
-pub use selfspec_speculate::{
-    DraftLen, DraftPath, DrafterChoice, DrafterKind, DrafterStats, MAX_DRAFT, ParamError, PositionStats, RoundReason,
-    RoundTrace, SamplingParams, SequenceError, SpecStats, SpeculationParams, TokenSource,
-};
-pub use selfspec_text::{
-    ChatTemplate, FoundCall, Grammar, GrammarSource, LONGEST_GRAMMAR, Message, Piece, RenderedPrompt, TokenKind,
-    Tokenizer, ToolCall, ToolCallReader, ToolStyle, ToolSupport, one_line,
-};

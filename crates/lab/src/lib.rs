@@ -2,6 +2,17 @@
 //!
 //! Each part takes plain options and a running model, tells its progress through [`StageProgress`],
 //! and returns data. Nothing here prints, and nothing here ends the process.
+//!
+//! ```no_run
+//! use selfspec_engine::Loaded;
+//! use selfspec_lab::prompts;
+//! use selfspec_lab::verify::{VerifyOptions, verify};
+//!
+//! let loaded = Loaded::open("model.gguf".as_ref(), None)?;
+//! let proof = verify(&loaded, prompts::built_in(), &VerifyOptions::default(), &())?;
+//! assert!(proof.ok(), "{:?}", proof.first_mismatch);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod bench;
@@ -9,6 +20,7 @@ pub mod doctor;
 mod error;
 mod exit_layer;
 mod fixed_drafts;
+mod http;
 mod markdown;
 pub mod measure;
 mod progress;

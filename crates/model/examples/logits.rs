@@ -1,8 +1,11 @@
-//! Writes the logits of every position of given token windows, to be compared with a reference (tools/golden).
+//! Writes the logits of every position of given token windows, for comparison with a reference
+//! (tools/golden).
 //!
-//!     cargo run --release -p selfspec-model --example logits -- MODEL WINDOWS.json OUT.f32 [THREADS [f16|q8]]
+//!     cargo run --release -p selfspec-model --example logits -- \
+//!         MODEL WINDOWS.json OUT.f32 [THREADS [f16|q8]]
 //!
-//! `WINDOWS.json` is `{"windows": [[ids...], ...]}`; `OUT.f32` gets f32 little-endian rows (position, vocab), window after window.
+//! `WINDOWS.json` is `{"windows": [[ids...], ...]}`; `OUT.f32` gets f32 little-endian rows
+//! (position, vocab), window after window.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

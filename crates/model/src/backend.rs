@@ -1,11 +1,11 @@
 //! What speculation and the engine may ask of a model: sequences, and steps over rows.
 //!
-//! A **row** is one token of one sequence at one position. It enters the model at one layer and leaves
-//! it at another. A **step** is one pass over a ragged list of rows (see [`Row`]).
+//! A **row** is one token of one sequence at one position. It enters the model at one layer and
+//! leaves it at another. A **step** is one pass over a ragged list of rows (see [`Row`]).
 //!
-//! **Row invariance.** The bits of a row's logits, K and V depend on its own token, position and plan and
-//! on the K and V before it. They never depend on the other rows of the step, their order, the number of
-//! threads, or how the K and V got there.
+//! **Row invariance.** The bits of a row's logits, K and V depend on its own token, position and
+//! plan and on the K and V before it. They never depend on the other rows of the step, their order,
+//! the number of threads, or how the K and V got there.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::output::{StepOutput, StepReadouts};
 use crate::profile::Profiler;
 use crate::row::{ExitHeadInfo, Row, SeqId, TokenId};
 
-/// Why a backend cannot do what it was asked.
+/// Why a backend refuses a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// No free KV page is left.
@@ -34,7 +34,7 @@ pub enum BackendError {
         /// The context length.
         context: usize,
     },
-    /// A token that the vocabulary lacks.
+    /// A token outside the vocabulary.
     #[error("token {token} is not in a vocabulary of {vocab}")]
     UnknownToken {
         /// The token.
@@ -45,7 +45,8 @@ pub enum BackendError {
     /// A sequence that is not live.
     #[error("sequence {0:?} is not live")]
     UnknownSequence(SeqId),
-    /// A row that breaks the contract of [`Row`]: a gap before its position, a kept state that is not there, a plan of another depth.
+    /// A row that breaks the contract of [`Row`]: a gap before its position, a missing kept state,
+    /// a plan of another depth.
     #[error("row of {seq:?} at position {pos}: {why}")]
     BadRow {
         /// The row's sequence.
@@ -57,12 +58,13 @@ pub enum BackendError {
     },
 }
 
-/// A model that runs steps and holds the KV cache: on the CPU, on another device, or as a test double.
+/// A model that runs steps and holds the KV cache: on the CPU, on another device, or as a test
+/// double.
 ///
-/// **Auxiliary layers** are layers beside the model's own that the backend keeps up for a sequence: rows of
-/// the full plan write their K and V too, so that a later row can draft with them. Today this is the exit
-/// head. Every new sequence has them; [`Backend::drop_auxiliary`] ends it, and the sequence's rows then
-/// cost what plain decoding costs.
+/// **Auxiliary layers** are layers beside the model's own that the backend keeps up for a sequence:
+/// rows of the full plan write their K and V too, so that a later row can draft with them. Today
+/// this is the exit head. Every new sequence has them; [`Backend::drop_auxiliary`] ends it, and the
+/// sequence's rows then cost what plain decoding costs.
 pub trait Backend: Send {
     /// Number of layers N.
     fn n_layers(&self) -> usize;
@@ -78,22 +80,22 @@ pub trait Backend: Send {
     fn total_pages(&self) -> usize;
     /// A new, empty sequence. It has the auxiliary layers that the backend offers.
     fn create(&mut self) -> SeqId;
-    /// A new sequence that shares the first `len` positions of `seq`: whole pages are shared, the last
-    /// partial one is copied. It has the auxiliary layers if `seq` has them.
+    /// A new sequence that shares the first `len` positions of `seq`: whole pages are shared, the
+    /// last partial one is copied. It has the auxiliary layers if `seq` has them.
     ///
     /// # Errors
     /// `seq` is not live, `len` is beyond its length, or no page is free for the copy.
     fn fork(&mut self, seq: SeqId, len: usize) -> Result<SeqId, BackendError>;
     /// Frees a sequence and its pages. A sequence that is not live is left alone.
     fn free(&mut self, seq: SeqId);
-    /// Committed positions of `seq`: those with K and V in every layer that [`Backend::set_len`] has
-    /// declared.
+    /// Committed positions of `seq`: those with K and V in every layer that [`Backend::set_len`]
+    /// has declared.
     ///
     /// # Errors
     /// `seq` is not live.
     fn kv_len(&self, seq: SeqId) -> Result<usize, BackendError>;
-    /// Commits or rolls back: makes the length of `seq` exactly `len` in every layer, frees the pages
-    /// wholly beyond it, and forgets the kept hidden states.
+    /// Commits or rolls back: makes the length of `seq` exactly `len` in every layer, frees the
+    /// pages wholly beyond it, and forgets the kept hidden states.
     ///
     /// # Errors
     /// `seq` is not live, or positions up to `len` have not all been computed through all layers (a
@@ -104,16 +106,17 @@ pub trait Backend: Send {
     /// # Errors
     /// `seq` is not live.
     fn has_auxiliary(&self, seq: SeqId) -> Result<bool, BackendError>;
-    /// Ends the upkeep of the auxiliary layers of `seq` for good: `seq` cannot draft with them any more,
-    /// and neither can its later forks.
+    /// Ends the upkeep of the auxiliary layers of `seq` for good: `seq` cannot draft with them any
+    /// more, and neither can its later forks.
     ///
     /// # Errors
     /// `seq` is not live.
     fn drop_auxiliary(&mut self, seq: SeqId) -> Result<(), BackendError>;
-    /// Runs one step. `out` is cleared, then holds the readouts of the rows with a head, in order: the
-    /// chosen token where `readouts` chooses it, else the logits. Hidden states are there as asked. KV pages for the rows' positions are taken as needed. On an error nothing has been computed and no
-    /// length changed. After a [`BackendError::BadRow`], or a fault of the device, positions of the step's
-    /// sequences that were not committed are forgotten.
+    /// Runs one step. `out` is cleared, then holds the readouts of the rows with a head, in order:
+    /// the chosen token where `readouts` chooses it, else the logits. Hidden states are there as
+    /// asked. KV pages for the rows' positions are taken as needed. On an error nothing has been
+    /// computed and no length changed. After a [`BackendError::BadRow`], or a fault of the device,
+    /// positions of the step's sequences that were not committed are forgotten.
     ///
     /// # Errors
     /// Every fault that [`BackendError`] names.
@@ -130,12 +133,12 @@ pub trait Backend: Send {
     fn step(&mut self, rows: &[Row], out: &mut StepOutput) -> Result<(), BackendError> {
         self.step_with(rows, &StepReadouts::default(), out)
     }
-    /// Makes a whole draft of one sequence: rows one after the other, each fed with the token chosen from
-    /// the row before, until the stop rule ends it. The tokens are those that as many steps of one row
-    /// would have given.
+    /// Makes a whole draft of one sequence: rows one after the other, each fed with the token
+    /// chosen from the row before, until the stop rule ends it. The tokens are those that as many
+    /// steps of one row would have given.
     ///
-    /// This implementation runs these steps. A device overrides it where a round trip for each token
-    /// costs more than it computes.
+    /// This implementation runs these steps. A device overrides it where a round trip for each
+    /// token costs more than it computes.
     ///
     /// # Errors
     /// As [`Backend::step_with`]. Rows before the fault have been run.
@@ -169,8 +172,8 @@ pub trait Backend: Send {
             }
         }
     }
-    /// The tokens that [`Readout::DraftVocab`](crate::Readout::DraftVocab) has logits for, ascending, if
-    /// there is a draft vocabulary.
+    /// The tokens that [`Readout::DraftVocab`](crate::Readout::DraftVocab) has logits for,
+    /// ascending, if there is a draft vocabulary.
     fn draft_vocab(&self) -> Option<&Arc<[TokenId]>> {
         None
     }

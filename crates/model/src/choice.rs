@@ -62,13 +62,15 @@ pub struct TokenChoice {
 /// Chooses the tokens of a step's rows. Called once for each row that it chooses, on any thread.
 ///
 /// The choice is a pure function of the row's logits and of what the caller fixed before the step:
-/// parameters, history, seed, position, and the draft to verify. So it depends on no other row and on no
-/// order of calls.
+/// parameters, history, seed, position, and the draft to verify. So it depends on no other row and
+/// on no order of calls.
 pub trait ChooseToken: Sync {
-    /// Whether the token of the step's row `row` is chosen. Otherwise the row's logits leave the step.
+    /// Whether the token of the step's row `row` is chosen. Otherwise the row's logits leave the
+    /// step.
     fn chooses(&self, row: usize) -> bool;
 
-    /// Chooses the token of the step's row `row`. Shape of `logits`: the tokens of the row's readout.
+    /// Chooses the token of the step's row `row`. Shape of `logits`: the tokens of the row's
+    /// readout.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.

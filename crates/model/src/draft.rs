@@ -1,7 +1,7 @@
 //! A whole draft of one sequence as one call.
 //!
-//! The stop rule is data, so that a device can evaluate it without a round trip for each token: tables by
-//! the draft's place and by the bin of its confidence.
+//! The stop rule is data, so that a device can evaluate it without a round trip for each token:
+//! tables by the draft's place and by the bin of its confidence.
 
 use crate::choice::{ChooseToken, LogitsError, TokenChoice};
 use crate::output::StepOutput;
@@ -49,8 +49,8 @@ pub enum DraftStep {
 }
 
 impl DraftStopRule {
-    /// Judges the draft at `place`. `reached` is the expected acceptance of all drafts before it; it takes in
-    /// that of the draft.
+    /// Judges the draft at `place`. `reached` is the expected acceptance of all drafts before it;
+    /// it takes in that of the draft.
     pub fn judge(&self, place: usize, choice: &TokenChoice, reached: &mut f64) -> DraftStep {
         if choice.confidence < self.min_confidence {
             return DraftStep::Decline;
@@ -73,7 +73,8 @@ impl DraftStopRule {
 /// A draft to make.
 #[derive(Clone, Copy)]
 pub struct DraftRequest<'a> {
-    /// Its first row. Each later row is at the next position and feeds the token chosen from the row before.
+    /// Its first row. Each later row is at the next position and feeds the token chosen from the
+    /// row before.
     pub first: &'a Row,
     /// When it ends.
     pub stop: &'a DraftStopRule,

@@ -1,11 +1,11 @@
-//! Faults that can be planted, so that a diagnosis can be seen to find them.
+//! Faults that a diagnosis can plant, to show that it finds them.
 
-/// What a backend does wrong on purpose. Both are faults that implementations of layer skip really have; without one planted they cost a
-/// comparison a step.
+/// A fault planted in a backend. Both kinds occur in real implementations of layer skip. Without
+/// one planted, they cost one comparison a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// Rows that draft reach their head without the norm before it.
+pub enum BackendFault {
+    /// Draft rows reach their head without the norm before it.
     ExitNorm,
-    /// A rollback leaves one position too many.
+    /// A roll-back leaves one position too many.
     Rollback,
 }

@@ -1,6 +1,7 @@
 //! The one forward pass, its KV cache, and the architectures that are data for it.
 //!
-//! Invariant: the bits that a row produces depend only on its token, position and plan and on the K and V before it.
+//! Invariant: the bits that a row produces depend only on its token, position and plan and on the K
+//! and V before it.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -35,7 +36,7 @@ pub use error::ModelError;
 pub use exit::card::ExitHeadCard;
 pub use exit::error::{DraftVocabError, ExitHeadError};
 pub use exit::tensors::{ExitHeadForm, ExitHeadTensor};
-pub use fault::Fault;
+pub use fault::BackendFault;
 pub use forward::executor::Executor;
 pub use forward::paged::PagedBackend;
 pub use kv::place::{AuxiliaryWork, FeatureSource, PageCopy};

@@ -8,8 +8,8 @@ use crate::row::Readout;
 /// A hidden state that a step leaves behind for each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HiddenState {
-    /// After so many layers of the model; 0 is the embedding, the model's depth the state before the final
-    /// norm. A row passes layers that it does not run unchanged.
+    /// After so many layers of the model; 0 is the embedding, the model's depth the state before
+    /// the final norm. A row passes layers that it does not run unchanged.
     AfterLayers(usize),
     /// After all layers and the final norm: an embedding of the text up to the row.
     AfterNorm,
@@ -49,7 +49,8 @@ pub struct StepOutput {
     logits: Vec<f32>, // of all rows, and memory of earlier steps beyond them
     rows: Vec<RowOutput>,
     states: Vec<StepStates>,
-    /// Rows times layers of the model that this step computed: the measure that shows reuse of kept states.
+    /// Rows times layers of the model that this step computed: the measure that shows reuse of kept
+    /// states.
     pub layer_rows: u64,
 }
 
@@ -64,8 +65,8 @@ impl StepOutput {
         self.rows.is_empty()
     }
 
-    /// Logits of the `i`-th row with a readout, in the order of the step's rows. Shape: the tokens of its
-    /// [`Readout`]; empty if its token was chosen.
+    /// Logits of the `i`-th row with a readout, in the order of the step's rows. Shape: the tokens
+    /// of its [`Readout`]; empty if its token was chosen.
     ///
     /// # Panics
     /// If fewer than `i + 1` rows have a readout.
@@ -83,8 +84,8 @@ impl StepOutput {
         self.rows[i].choice.as_ref()
     }
 
-    /// The hidden state of row `row` of the step, the `i`-th of the states asked for. Shape: (dim); empty
-    /// if the backend left none.
+    /// The hidden state of row `row` of the step, the `i`-th of the states asked for. Shape: (dim);
+    /// empty if the backend left none.
     pub fn state(&self, i: usize, row: usize) -> &[f32] {
         let Some(states) = self.states.get(i) else { return &[] };
         states.values.get(row * states.dim..(row + 1) * states.dim).unwrap_or_default()
@@ -97,8 +98,8 @@ impl StepOutput {
         self.layer_rows = 0;
     }
 
-    /// Appends the readout of the step's row `row`: the token that `choose` takes from `logits`, or the
-    /// logits themselves.
+    /// Appends the readout of the step's row `row`: the token that `choose` takes from `logits`, or
+    /// the logits themselves.
     pub fn push(&mut self, row: usize, logits: &[f32], choose: Option<&dyn ChooseToken>) {
         match choose.filter(|choose| choose.chooses(row)) {
             Some(choose) => self.push_choice(row, choose_token(choose, row, logits)),
@@ -116,8 +117,9 @@ impl StepOutput {
         self.rows.push(RowOutput { row, choice: Some(choice), ..RowOutput::default() });
     }
 
-    /// Makes room for rows of logits, each with its index, readout and length, in the order of the step's
-    /// rows. Returns the room: rows of one readout lie one after the other, the readouts in their order.
+    /// Makes room for rows of logits, each with its index, readout and length, in the order of the
+    /// step's rows. Returns the room: rows of one readout lie one after the other, the readouts in
+    /// their order.
     pub(crate) fn prepare(&mut self, rows: impl Iterator<Item = (usize, Readout, usize)> + Clone) -> &mut [f32] {
         self.rows.clear();
         self.rows.extend(rows.clone().map(|(row, _, len)| RowOutput { row, len, ..RowOutput::default() }));

@@ -1,8 +1,9 @@
 //! Which layers a row runs.
 //!
-//! A [`LayerPlan`] is a subset of the model's layers, run in ascending order. The full plan is the model itself; every
-//! other plan is a way to draft. Only the leading run of layers, before the first one that is left out, computes
-//! exactly what the model computes: that is [`LayerPlan::exact_prefix`], and it decides what verification may reuse.
+//! A [`LayerPlan`] is a subset of the model's layers, run in ascending order. The full plan is the
+//! model itself; every other plan is a way to draft. Only the leading run of layers, before the
+//! first one that is left out, computes exactly what the model computes: that is
+//! [`LayerPlan::exact_prefix`], and it decides what verification may reuse.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,7 +60,8 @@ impl LayerPlan {
     /// Layer skip in the middle: all layers but `from..to`.
     ///
     /// # Errors
-    /// [`PlanError::OutOfRange`] unless `from <= to <= n_layers`; [`PlanError::Empty`] if nothing is left.
+    /// [`PlanError::OutOfRange`] unless `from <= to <= n_layers`; [`PlanError::Empty`] if nothing
+    /// is left.
     pub fn skip_middle(n_layers: usize, from: usize, to: usize) -> Result<Self, PlanError> {
         if from > to || to > n_layers {
             return Err(PlanError::OutOfRange { from, to, n_layers });
@@ -90,8 +92,8 @@ impl LayerPlan {
         self.runs.iter().all(|r| *r)
     }
 
-    /// Number of leading layers before the first skipped one. The K and V that a row of this plan writes in these layers,
-    /// and its hidden state after them, are bit for bit the model's own.
+    /// Number of leading layers before the first skipped one. The K and V that a row of this plan
+    /// writes in these layers, and its hidden state after them, are bit for bit the model's own.
     pub fn exact_prefix(&self) -> usize {
         self.runs.iter().take_while(|r| **r).count()
     }

@@ -1,11 +1,12 @@
-//! Where the time of a step goes, by part of the forward pass.
+//! The time of a step by part of the forward pass.
 
 use std::time::Instant;
 
 /// A part of the forward pass. A step's time is the sum over its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Embeddings and kept states into the residual stream, rotary angles, bookkeeping between layers.
+    /// Embeddings and kept states into the residual stream, rotary angles, bookkeeping between
+    /// layers.
     Enter,
     /// The norms before the matrix products, and quantising what they read.
     Norm,

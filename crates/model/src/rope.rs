@@ -1,8 +1,8 @@
 //! Rotary frequencies, and the cosines and sines of a step's rows.
 //!
-//! Position `p` rotates pair `i` of a head by the angle `p * frequency[i]`, with
-//! `frequency[i] = base^(-2i/dims)` (RoFormer, equation 15). [`RopeScaling`] stretches the frequencies
-//! for long contexts; a file's own factors divide them.
+//! Position `p` rotates pair `i` of a head by the angle `p * frequency[i]`, with `frequency[i] =
+//! base^(-2i/dims)` (RoFormer, equation 15). [`RopeScaling`] stretches the frequencies for long
+//! contexts; a file's own factors divide them.
 
 use selfspec_kernels::RopeRows;
 use selfspec_kernels::RopeStyle;

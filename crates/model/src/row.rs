@@ -27,8 +27,8 @@ pub struct SeqId(pub u32);
 pub enum Enter {
     /// At layer 0, from the token's embedding.
     Token,
-    /// At the layer where an earlier row of this sequence and position was kept (see [`Row::keep`]),
-    /// from that hidden state.
+    /// At the layer where an earlier row of this sequence and position was kept (see
+    /// [`Row::keep`]), from that hidden state.
     Kept,
 }
 
@@ -39,8 +39,9 @@ pub enum Readout {
     Nothing,
     /// The final norm, then the head. Logits over the vocabulary.
     Head,
-    /// The final norm, then the head's rows of [`Backend::draft_vocab`](crate::Backend::draft_vocab).
-    /// Logits over these tokens, in their order.
+    /// The final norm, then the head's rows of
+    /// [`Backend::draft_vocab`](crate::Backend::draft_vocab). Logits over these tokens, in their
+    /// order.
     DraftVocab,
     /// The exit head, whose plan is [`ExitHeadInfo::plan`]. Logits over [`ExitHeadInfo::vocab`], in
     /// its order.
@@ -67,14 +68,16 @@ pub struct Row {
     /// Position of the token in its sequence. Positions `0..pos` must have K and V in every layer
     /// that the row runs: committed, or written by earlier rows of this step or of this round.
     pub pos: usize,
-    /// The token. Needed also when the row enters from a kept state (checked against what was kept).
+    /// The token. Needed also when the row enters from a kept state (checked against what was
+    /// kept).
     pub token: TokenId,
     /// Where the row starts.
     pub enter: Enter,
     /// The layers that the row runs.
     pub plan: LayerPlan,
-    /// Keep the hidden state after `plan.exact_prefix()` layers, so that a verify row can enter there.
-    /// Kept states live until the sequence's length is next set. Rows of the full plan keep nothing.
+    /// Keep the hidden state after `plan.exact_prefix()` layers, so that a verify row can enter
+    /// there. Kept states live until the sequence's length is next set. Rows of the full plan keep
+    /// nothing.
     pub keep: bool,
     /// The head that reads the row at its end.
     pub readout: Readout,

@@ -1,5 +1,5 @@
-//! The seam between the KV index and a device: any executor makes a backend, and what leaves a step is the
-//! same however it leaves.
+//! The seam between the KV index and a device: any executor makes a backend, and what leaves a step
+//! is the same however it leaves.
 
 mod support;
 
@@ -225,7 +225,8 @@ fn a_whole_draft_is_the_steps_that_it_stands_for() {
     let last = expected.iter().position(|c| c.token == expected[2].token).expect("it is there") + 1;
     assert_eq!(draft(&ends), (expected[..last].to_vec(), last, last));
 
-    // A place whose verification costs more than the draft is expected to bring: the row ran, the token is left out.
+    // A place whose verification costs more than the draft is expected to bring: the row ran, the
+    // token is left out.
     let place =
         |verify_price| DraftStopPlace { acceptance: vec![0.5], verify_price, next_acceptance: 1.0, next_price: 0.0 };
     let priced = DraftStopRule { places: vec![place(0.4), place(0.4)], ..rule(6) };

@@ -1,4 +1,5 @@
-//! Exit heads and draft vocabularies: what they draft depends on nothing but the text, and the model's own output not on them.
+//! Exit heads and draft vocabularies: what they draft depends on nothing but the text, and the
+//! model's own output not on them.
 
 mod support;
 
@@ -101,7 +102,8 @@ fn a_head_drafts_the_same_however_its_past_was_computed_and_changes_nothing() {
             assert!(drafted.iter().all(|row| row.len() == vocab(&model).len()));
             assert!(drafted.iter().flatten().all(|l| f32::from_bits(*l).is_finite()));
 
-            // The same after a prompt in other chunks, on other threads, and after a round of which part was refused.
+            // The same after a prompt in other chunks, on other threads, and after a round of which
+            // part was refused.
             let mut other = with_head(&model, &head, 3);
             let seq = read(&mut other, &text, 33, 7);
             let mut wrong = text.clone();

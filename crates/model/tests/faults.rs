@@ -1,4 +1,5 @@
-//! Faults that are planted do what they say, and nothing else; and the states that a step leaves behind show the first one.
+//! Faults that are planted do what they say, and nothing else; and the states that a step leaves
+//! behind show the first one.
 
 mod support;
 
@@ -6,7 +7,7 @@ use std::sync::Arc;
 
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
-    Backend, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, ExitHead, Fault, HiddenState, LayerPlan,
+    Backend, BackendFault, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, ExitHead, HiddenState, LayerPlan,
     Readout, Row, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
@@ -44,7 +45,7 @@ fn without_the_norm_drafts_are_wrong_and_nothing_else_is() {
         let model = open_gguf(&TinyModel::new(family).ty(TensorType::Q8_0).gguf()).expect("a sound model");
         let (mut sound, head) = with_head(&model);
         let (mut faulty, _) = with_head(&model);
-        faulty.plant(Fault::ExitNorm);
+        faulty.plant(BackendFault::ExitNorm);
         let (text, n) = (tokens(21, model.vocab()), sound.n_layers());
         let all: Vec<TokenId> = (0..model.vocab() as TokenId).collect();
         let some = head.vocab().ids().to_vec();
@@ -55,7 +56,8 @@ fn without_the_norm_drafts_are_wrong_and_nothing_else_is() {
             backend.step(&before, &mut out).expect("sound");
             let verified = bits(&out);
             backend.set_len(seq, 20).expect("computed");
-            // Together with a row of the full plan, whose logits are of the same kind where the model's own head drafts.
+            // Together with a row of the full plan, whose logits are of the same kind where the
+            // model's own head drafts.
             let other = backend.create();
             let rows = [Row { readout, ..plain(seq, 20, text[20], plan) }, plain(other, 0, text[0], &full)];
             let states = &[HiddenState::AfterLayers(n), HiddenState::ExitHead];
@@ -84,7 +86,7 @@ fn without_the_norm_drafts_are_wrong_and_nothing_else_is() {
 fn a_short_rollback_is_one_position_too_long_and_only_a_rollback_is() {
     let model = open_gguf(&TinyModel::new(Family::Llama).gguf()).expect("a sound model");
     let (mut backend, _) = with_head(&model);
-    backend.plant(Fault::Rollback);
+    backend.plant(BackendFault::Rollback);
     let (full, seq) = (LayerPlan::full(backend.n_layers()), backend.create());
     let rows: Vec<Row> = (0..6).map(|pos| plain(seq, pos, 3, &full)).collect();
     backend.step(&rows, &mut StepOutput::default()).expect("sound");

@@ -1,4 +1,5 @@
-//! The laws of the forward pass: row invariance, one cache, reuse of what was drafted, roll-back at every offset.
+//! The laws of the forward pass: row invariance, one cache, reuse of what was drafted, roll-back at
+//! every offset.
 
 mod support;
 
@@ -57,7 +58,8 @@ fn a_cache_of_q8_gives_nearly_the_logits_of_one_of_f16_but_not_their_bits() {
     }
 }
 
-/// Drafts `drafts` with `plan` after `text`, verifies from the kept states, and compares with plain decoding.
+/// Drafts `drafts` with `plan` after `text`, verifies from the kept states, and compares with plain
+/// decoding.
 fn draft_and_verify(family: Family, plan: impl Fn(usize) -> LayerPlan, prompt_len: usize, drafts: usize) {
     for kv_type in KvType::ALL {
         draft_and_verify_in(kv_type, family, &plan, prompt_len, drafts);
@@ -165,7 +167,8 @@ fn forks_share_pages_in(kv_type: KvType) {
     let fork = backend.fork(first, shared).expect("a free page is left");
     assert_eq!(backend.free_pages(), total - 4, "whole pages are shared, the last one is copied");
 
-    // The first goes back into a shared page and writes something else there; the fork must not see it.
+    // The first goes back into a shared page and writes something else there; the fork must not see
+    // it.
     backend.set_len(first, PAGE_POSITIONS - 3).expect("shorter");
     let rows: Vec<Row> = (PAGE_POSITIONS - 3..PAGE_POSITIONS).map(|pos| plain(first, pos, 1, &full)).collect();
     backend.step(&rows, &mut out).expect("sound");
@@ -188,7 +191,8 @@ fn strangers_in_a_step_change_nothing() {
     let draft = LayerPlan::exit(backend.n_layers(), 2).expect("fits");
     let (a, b, c) = (backend.create(), backend.create(), backend.create());
     let mut out = StepOutput::default();
-    // One sequence decodes, one drafts all the time, one is prefilled in odd chunks: all in the same steps.
+    // One sequence decodes, one drafts all the time, one is prefilled in odd chunks: all in the
+    // same steps.
     for pos in 0..40 {
         let mut rows = vec![Row { plan: draft.clone(), keep: true, ..plain(b, pos, text[pos], &full) }];
         rows.push(plain(a, pos, text[pos], &full));
@@ -274,7 +278,8 @@ fn a_full_cache_is_an_error_and_the_sequence_goes_on_when_pages_come_free() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Any history of drafting, verifying, rolling back and plain decoding leaves no trace in later logits.
+    /// Any history of drafting, verifying, rolling back and plain decoding leaves no trace in later
+    /// logits.
     #[test]
     fn no_history_leaves_a_trace(
         rounds in proptest::collection::vec((0usize..3, 1usize..5, 0usize..6), 1..25),

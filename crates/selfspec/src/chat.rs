@@ -75,8 +75,8 @@ impl Chat {
         self.messages.clear();
     }
 
-    /// Says something and streams the reply. The reply becomes part of the conversation as far as it
-    /// was read. If it fails, what was said is taken back.
+    /// Says something and streams the reply. The reply becomes part of the conversation as far as
+    /// it was read. If it fails, what was said is taken back.
     ///
     /// # Errors
     /// The model has no chat template, the conversation does not fit the context, or an option
@@ -108,8 +108,8 @@ impl Chat {
         &self.stats
     }
 
-    /// Accepted share of the drafts that the model judged in all replies, from 0 to 1; `None` if none
-    /// was judged.
+    /// Accepted share of the drafts that the model judged in all replies, from 0 to 1; `None` if
+    /// none was judged.
     pub fn acceptance(&self) -> Option<f64> {
         self.stats.acceptance()
     }
@@ -169,10 +169,10 @@ impl Reply<'_> {
     /// # Errors
     /// What ended the reply.
     pub fn finish(mut self) -> Result<Completion, Error> {
-        while let Some(token) = self.next() {
+        for token in self.by_ref() {
             token?;
         }
-        self.tokens.completion().cloned().ok_or(Error::Engine(EngineError::Stopped))
+        self.tokens.completion().cloned().ok_or_else(|| EngineError::Stopped.into())
     }
 
     /// Adds the reply to the conversation, once.

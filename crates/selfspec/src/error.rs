@@ -21,11 +21,11 @@ pub enum Error {
         /// The model's file or folder.
         path: PathBuf,
         /// What is wrong with it.
-        source: EngineError,
+        source: Box<EngineError>,
     },
     /// The engine refuses the request, or the request failed.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(Box<EngineError>),
     /// The model cannot draft as it was asked to.
     #[error(transparent)]
     Speculation(#[from] SpeculationError),
@@ -49,14 +49,21 @@ impl Error {
     /// The engine's error in it, if there is one.
     pub fn engine(&self) -> Option<&EngineError> {
         match self {
-            Error::Engine(error) | Error::Load { source: error, .. } => Some(error),
+            Error::Engine(error) => Some(error),
+            Error::Load { source, .. } => Some(source),
             Error::Hub(_) | Error::Speculation(_) | Error::ContextTooLong { .. } => None,
         }
     }
 }
 
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        Error::Engine(Box::new(error))
+    }
+}
+
 impl From<TextError> for Error {
     fn from(error: TextError) -> Self {
-        Error::Engine(error.into())
+        EngineError::from(error).into()
     }
 }

@@ -1,3 +1,5 @@
+//! The library of selfspec: from a model's name or path to a running engine.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

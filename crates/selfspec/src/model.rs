@@ -45,8 +45,8 @@ impl Model {
         Ok(TokenStream::new(self.engine.submit(request)?))
     }
 
-    /// Continues a plain text, without the chat template and with default options, and waits for the
-    /// end.
+    /// Continues a plain text, without the chat template and with default options, and waits for
+    /// the end.
     ///
     /// # Errors
     /// As [`Model::generate`], and what ended the request.
@@ -54,8 +54,8 @@ impl Model {
         self.generate(Prompt::Text(text.into()), &GenerateOptions::default())?.finish()
     }
 
-    /// Continues many prompts at once, and waits for the end of all. The results are in the order of
-    /// the prompts; one that fails takes no other with it.
+    /// Continues many prompts at once, and waits for the end of all. The results are in the order
+    /// of the prompts; one that fails takes no other with it.
     ///
     /// ```no_run
     /// use selfspec::{GenerateOptions, Model, Prompt};

@@ -10,8 +10,8 @@ use crate::speculation::SpeculationRequest;
 /// Tokens that are generated where nobody says how many.
 pub const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// How to generate. The default is greedy, with the speculation that the model and its tuning choose,
-/// and at most [`DEFAULT_MAX_TOKENS`] tokens.
+/// How to generate. The default is greedy, with the speculation that the model and its tuning
+/// choose, and at most [`DEFAULT_MAX_TOKENS`] tokens.
 ///
 /// ```
 /// use selfspec::{GenerateOptions, GrammarSource, SamplingParams};
@@ -41,8 +41,8 @@ pub struct GenerateOptions {
     /// The form that the text must have: a JSON schema, any JSON object, a regular expression, or a
     /// Lark grammar. Drafts obey it too, and tokens that it forces need no draft pass.
     pub grammar: Option<GrammarSource>,
-    /// Text that the output is expected to resemble: drafts are copied from it. It never changes the
-    /// output.
+    /// Text that the output is expected to resemble: drafts are copied from it. It never changes
+    /// the output.
     pub prediction: Option<String>,
     /// Report each token's log-probability, and that of this many of the most probable tokens.
     pub logprobs: Option<usize>,

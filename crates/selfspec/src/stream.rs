@@ -93,8 +93,8 @@ impl Completion {
     }
 }
 
-/// Tokens as they are generated: an iterator that blocks until the next one. Dropping it cancels the
-/// request.
+/// Tokens as they are generated: an iterator that blocks until the next one. Dropping it cancels
+/// the request.
 ///
 /// ```no_run
 /// use selfspec::{GenerateOptions, Model, Prompt};
@@ -123,8 +123,8 @@ impl TokenStream {
         TokenStream { generation, completion: None }
     }
 
-    /// Ends the request at the next step. The stream goes on to its end, and the completion has what
-    /// was generated, with the reason `cancelled`.
+    /// Ends the request at the next step. The stream goes on to its end, and the completion has
+    /// what was generated, with the reason `cancelled`.
     pub fn cancel(&self) {
         self.generation.cancel();
     }
@@ -145,10 +145,10 @@ impl TokenStream {
     /// # Errors
     /// What ended the request.
     pub fn finish(mut self) -> Result<Completion, Error> {
-        while let Some(token) = self.next() {
+        for token in self.by_ref() {
             token?;
         }
-        self.completion.ok_or(Error::Engine(EngineError::Stopped))
+        self.completion.ok_or_else(|| EngineError::Stopped.into())
     }
 }
 

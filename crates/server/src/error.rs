@@ -89,7 +89,8 @@ impl ApiError {
         ApiError { code: Some("timeout"), ..Self::unavailable(message) }
     }
 
-    /// The request reached its time limit while it ran. Its partial text is not sent: no finish reason would describe it.
+    /// The request reached its time limit while it ran. Its partial text is not sent: no finish
+    /// reason would describe it.
     fn not_ended(message: impl Into<String>) -> Self {
         ApiError { code: Some("timeout"), ..Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", message) }
     }

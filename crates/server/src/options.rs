@@ -27,19 +27,24 @@ pub struct ServeOptions {
     pub most_connections: usize,
     /// Largest body, in bytes.
     pub body_limit: usize,
-    /// Time limit for receiving headers, and for receiving a body. An idle connection is closed after the same time.
+    /// Time limit for receiving headers, and for receiving a body. An idle connection is closed
+    /// after the same time.
     pub read_timeout: Duration,
-    /// Time limit for a client that reads nothing of what is sent to it. After it the connection is closed and the request is cancelled.
+    /// Time limit for a client that reads nothing of what is sent to it. After it the connection is
+    /// closed and the request is cancelled.
     pub stall_timeout: Duration,
-    /// Time limit of a request, in the queue and running. A request that is still queued is answered 503 with Retry-After. A running one is
-    /// answered 504 without its partial text, because no finish reason that clients know describes it. In a stream, whose status has
-    /// been sent, the same error is the last event before `[DONE]`. `None`: no limit.
+    /// Time limit of a request, in the queue and running. A request that is still queued is
+    /// answered 503 with Retry-After. A running one is answered 504 without its partial text,
+    /// because no finish reason that clients know describes it. In a stream, whose status has been
+    /// sent, the same error is the last event before `[DONE]`. `None`: no limit.
     pub request_timeout: Option<Duration>,
-    /// Origins whose pages may use the server from a browser, `*` for all; with an empty list only the server's own page may.
+    /// Origins whose pages may use the server from a browser, `*` for all; with an empty list only
+    /// the server's own page may.
     pub cors_origins: Vec<String>,
     /// Time that running requests have to end when the server stops.
     pub drain: Duration,
-    /// Share of requests that draft, from 0 to 1, among those without a `speculation` field; `None`: all requests follow the model's tuning.
+    /// Share of requests that draft, from 0 to 1, among those without a `speculation` field;
+    /// `None`: all requests follow the model's tuning.
     pub speculate_share: Option<f64>,
     /// Where finished requests are recorded, if they are.
     pub record: Option<RecordOptions>,

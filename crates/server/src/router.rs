@@ -6,7 +6,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 
 use crate::api;
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::http::cors::{AllowedOrigins, refuse_other_origins};
 use crate::http::keys::{ApiKeys, require_key};
@@ -21,12 +21,12 @@ use crate::serve_error::ServeError;
 ///
 /// # Errors
 /// [`ServeError::Origin`].
-pub(crate) fn router(app: Arc<App>, options: &ServeOptions) -> Result<Router, ServeError> {
+pub(crate) fn router(app: Arc<AppState>, options: &ServeOptions) -> Result<Router, ServeError> {
     let origins = AllowedOrigins::new(&options.cors_origins, options.addr);
     let cors = origins.layer().map_err(|error| ServeError::Origin { origin: error.0 })?;
     let (keys, ids) = (ApiKeys::new(&options.api_keys), RequestIds::new(app.started()));
     // Innermost first: what a layer refuses still gets an id and is counted.
-    let guarded = |routes: Router<Arc<App>>| {
+    let guarded = |routes: Router<Arc<AppState>>| {
         routes
             .method_not_allowed_fallback(async || ApiError::method_not_allowed())
             .layer(from_fn_with_state(keys.clone(), require_key))

@@ -9,7 +9,7 @@ use selfspec_engine::Engine;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::http::connections::{self, ConnectionLimits};
 use crate::http::drain::{TerminationSignal, poll};
 use crate::options::ServeOptions;
@@ -23,7 +23,7 @@ const BLOCKING_THREADS: usize = 16;
 
 /// A server that listens but does not answer yet.
 pub struct Server {
-    app: Arc<App>,
+    app: Arc<AppState>,
     router: Router,
     listener: std::net::TcpListener,
     addr: SocketAddr,
@@ -35,7 +35,8 @@ impl Server {
     /// Opens the socket and the record.
     ///
     /// # Errors
-    /// [`ServeError::Listen`], [`ServeError::Origin`], [`ServeError::Record`] and [`ServeError::Tuning`].
+    /// [`ServeError::Listen`], [`ServeError::Origin`], [`ServeError::Record`] and
+    /// [`ServeError::Tuning`].
     pub fn bind(engine: Arc<Engine>, options: ServeOptions) -> Result<Server, ServeError> {
         let cannot_listen = |source| ServeError::Listen { addr: options.addr, source };
         let listener = listen(options.addr).map_err(cannot_listen)?;
@@ -45,7 +46,7 @@ impl Server {
             header_time: options.read_timeout,
             stall_time: options.stall_timeout,
         };
-        let app = App::new(engine, &options)?;
+        let app = AppState::new(engine, &options)?;
         let router = router(app.clone(), &options)?;
         Ok(Server { app, router, listener, addr, connections, drain: options.drain })
     }
@@ -55,8 +56,9 @@ impl Server {
         self.addr
     }
 
-    /// Answers until `interrupted` holds or the process gets SIGTERM. Then it takes no new requests, and running ones have
-    /// [`ServeOptions::drain`] to end. A second signal ends it at once.
+    /// Answers until `interrupted` holds or the process gets SIGTERM. Then it takes no new
+    /// requests, and running ones have [`ServeOptions::drain`] to end. A second signal ends it at
+    /// once.
     ///
     /// # Errors
     /// The runtime cannot be started, or the socket fails.

@@ -40,7 +40,8 @@ fn headers_and_bodies_that_do_not_arrive_are_given_up() {
     let running = Running::with(|options| options.read_timeout = Duration::from_millis(200));
     assert_eq!(rest(running.wire(b"GET /livez HTTP/1.1\r\nHost:")), "");
     assert_eq!(rest(running.wire(b"")), "", "nor is a connection without a request");
-    // On a busy machine this client may itself be too slow to send its headers; then it tries again.
+    // On a busy machine this client may itself be too slow to send its headers; then it tries
+    // again.
     let answered = |bytes: &[u8], status: &str| loop {
         let answer = rest(running.wire(bytes));
         if !answer.is_empty() {

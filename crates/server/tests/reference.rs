@@ -1,4 +1,5 @@
-//! The OpenAPI document against the server that it describes, and against docs/api.md, which is made of it.
+//! The OpenAPI document against the server that it describes, and against docs/api.md, which is
+//! made of it.
 
 mod support;
 
@@ -41,7 +42,7 @@ fn the_document_is_served_and_names_every_path() {
             let (status, text) = if method == "get" { server.get(&path) } else { server.raw(&path, "{}", &[]) };
             assert!(status != 404 && status != 405 && status < 500, "{method} {path}: {status} {text}");
             let described = &methods[method.as_str()]["responses"][status.to_string()];
-            assert!(described.is_object(), "{method} {path} answered {status}, which the document does not know");
+            assert!(described.is_object(), "{method} {path} answered {status}, which the document does not describe");
         }
     }
     // The page's files are not part of the API; every other route must be described.
@@ -57,7 +58,8 @@ fn the_document_is_served_and_names_every_path() {
     assert!(routes > 10, "{routes}");
 }
 
-/// Each field that the document describes is one that the server reads: of a wrong type it is refused by its name.
+/// Each field that the document describes is one that the server reads: of a wrong type it is
+/// refused by its name.
 #[test]
 fn every_field_is_read() {
     let server = Running::new();
@@ -75,7 +77,7 @@ fn every_field_is_read() {
         let properties = body(&document, path)["properties"].as_object().expect("properties");
         for name in properties.keys() {
             let mut wrong = base.clone();
-            // No field takes such a thing, of whatever type it is.
+            // A value that no field accepts.
             wrong[name] = match name.as_str() {
                 "chat_template_kwargs" | "user" => json!([[7]]),
                 "model" => json!({ "no": "model" }),
@@ -106,7 +108,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Each field that the source reads by its name is described.
+/// The document describes each field that the source reads.
 #[test]
 fn every_field_is_described() {
     let mut seen = 0;
@@ -124,7 +126,7 @@ fn every_field_is_described() {
     assert!(seen > 30, "{seen}");
 }
 
-/// The type of a schema, in a word or a few.
+/// The type of a schema, in a few words.
 fn kind(schema: &Value) -> String {
     if let Some(path) = schema["$ref"].as_str() {
         let name = path.rsplit('/').next().expect("a name");
@@ -197,13 +199,31 @@ fn table(schema: &Value, out: &mut String) {
     out.push('\n');
 }
 
+/// A paragraph in lines of at most 100 characters. `first` begins the first line, and as many spaces the others.
+fn wrapped(first: &str, text: &str) -> String {
+    let mut lines = vec![first.to_owned()];
+    let mut begun = false; // whether the last line has a word
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is a first line");
+        if begun && last.chars().count() + 1 + word.chars().count() > 100 {
+            lines.push(format!("{}{word}", " ".repeat(first.len())));
+        } else {
+            if begun {
+                last.push(' ');
+            }
+            last.push_str(word);
+        }
+        begun = true;
+    }
+    lines.join("\n")
+}
+
 fn page(document: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut out = format!(
-        "# API reference\n\n{}\n\nMade from [the OpenAPI document](../crates/server/src/api/openapi.json), which the server gives at `/openapi.json`. \
-         Examples: [clients](clients.md). Keys, limits and errors: [serving](serving.md).\n\n",
-        text(&document["info"]["description"])
-    );
+    let about = "Made from [the OpenAPI document](../crates/server/src/api/openapi.json), which the server has \
+                 at `/openapi.json`. Examples: [clients](clients.md). Keys, limits and errors: [serving](serving.md).";
+    let description = wrapped("", &text(&document["info"]["description"]));
+    let mut out = format!("# API reference\n\n{description}\n\n{}\n\n", wrapped("", about));
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
             let _ = write!(out, "## {} {path}\n\n{}.\n\n", method.to_uppercase(), text(&operation["summary"]));
@@ -226,19 +246,19 @@ fn page(document: &Value) -> String {
     out.push_str("# Objects\n\n");
     for (name, schema) in document["components"]["schemas"].as_object().expect("schemas") {
         if name.ends_with("Request") {
-            continue; // stands at its path
+            continue; // described at its path
         }
         let _ = write!(out, "## {name}\n\n");
         if let Some(meaning) = schema["description"].as_str() {
-            let _ = write!(out, "{meaning}\n\n");
+            let _ = write!(out, "{}\n\n", wrapped("", meaning));
         }
         match schema["anyOf"].as_array() {
             Some(kinds) => {
                 for kind_of in kinds.iter().filter(|k| k["type"] != "null") {
-                    let _ = writeln!(out, "- {}", kind(kind_of));
+                    let _ = writeln!(out, "{}", wrapped("- ", &kind(kind_of)));
                     for (key, property) in kind_of["properties"].as_object().into_iter().flatten() {
                         if let Some(meaning) = property["description"].as_str() {
-                            let _ = writeln!(out, "  - `{key}`: {meaning}");
+                            let _ = writeln!(out, "{}", wrapped("  - ", &format!("`{key}`: {meaning}")));
                         }
                     }
                 }
@@ -253,12 +273,12 @@ fn page(document: &Value) -> String {
 }
 
 #[test]
-fn the_reference_is_made_of_the_document() {
+fn the_reference_is_made_from_the_document() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
     let made = page(&document());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, &made).expect("written");
     }
     let there = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(there == made, "docs/api.md is stale: UPDATE_DOCS=1 cargo test -p selfspec-server writes it anew");
+    assert!(there == made, "docs/api.md is stale: UPDATE_DOCS=1 cargo test -p selfspec-server rewrites it");
 }

@@ -6,7 +6,7 @@ use selfspec_model::{Backend, ExitHeadInfo, TokenId};
 
 /// The facts about the model that a sequence needs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Target {
+pub struct TargetModel {
     /// Number of layers.
     pub n_layers: usize,
     /// Size of the vocabulary, in tokens.
@@ -19,10 +19,10 @@ pub struct Target {
     pub exit_head: Option<ExitHeadInfo>,
 }
 
-impl Target {
+impl TargetModel {
     /// The model of `backend`.
     pub fn of(backend: &dyn Backend) -> Self {
-        Target {
+        TargetModel {
             n_layers: backend.n_layers(),
             vocab: backend.vocab(),
             context: backend.context(),

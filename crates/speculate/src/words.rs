@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::policy::drafter_off::{DrafterOff, OffCause};
+use crate::policy::drafter_off::{DrafterOff, DrafterOffCause};
 use crate::policy::round_reason::RoundReason;
 use crate::stats::SpecStats;
 
@@ -34,11 +34,11 @@ impl fmt::Display for DrafterOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} off: ", self.drafter)?;
         match self.cause {
-            OffCause::Unprofitable { speedup } => write!(f, "predicted speed-up {speedup:.2}")?,
-            OffCause::BestLengthOne { speedup } => {
+            DrafterOffCause::Unprofitable { speedup } => write!(f, "predicted speed-up {speedup:.2}")?,
+            DrafterOffCause::BestLengthOne { speedup } => {
                 write!(f, "predicted speed-up {speedup:.2} and best draft length 1")?;
             }
-            OffCause::LossBudgetSpent { lost } => write!(f, "it has cost {lost:.1} plain steps so far")?,
+            DrafterOffCause::LossBudgetSpent { lost } => write!(f, "it has cost {lost:.1} plain steps so far")?,
         }
         let judged = self.judged.round();
         let drafts = if judged == 1.0 { "draft" } else { "drafts" };
@@ -71,7 +71,7 @@ mod tests {
         let path = DraftPath { plan: LayerPlan::exit(10, 5).expect("valid"), readout: Readout::Head };
         let mut off = DrafterOff {
             drafter: DrafterKind::LayerSkip,
-            cause: OffCause::BestLengthOne { speedup: 1.084 },
+            cause: DrafterOffCause::BestLengthOne { speedup: 1.084 },
             acceptance: 0.651,
             judged: 6.4,
             draft_step: Some((path, 0.5)),
@@ -81,7 +81,8 @@ mod tests {
         let figures = "6 judged drafts (a draft of layers 0..5 costs 0.50 plain steps, the verification of 2 1.10)";
         let expected = "layer skip off: predicted speed-up 1.08 and best draft length 1, expected acceptance 0.65";
         assert_eq!(off.to_string(), format!("{expected} after {figures}"));
-        off = DrafterOff { cause: OffCause::LossBudgetSpent { lost: 1.25 }, judged: 0.9, draft_step: None, ..off };
+        off =
+            DrafterOff { cause: DrafterOffCause::LossBudgetSpent { lost: 1.25 }, judged: 0.9, draft_step: None, ..off };
         let stats = SpecStats { drafters_off: vec![off.clone(), off], ..SpecStats::default() };
         let one = "layer skip off: it has cost 1.2 plain steps so far, expected acceptance 0.65 after 1 judged draft \
                    (the verification of 2 1.10)";

@@ -1,5 +1,5 @@
-//! Tokens are the same wherever they are chosen: from logits on the caller's thread, in the step, or in a
-//! whole draft that is one call.
+//! Tokens are the same wherever they are chosen: from logits on the caller's thread, in the step,
+//! or in a whole draft that is one call.
 
 mod common;
 

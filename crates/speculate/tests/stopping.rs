@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use common::{Output, Runner, always, exit, greedy, plain, prompt, run_one, seeded};
 use selfspec_model::{Backend, BackendError, LogitsError, SeqId, StepOutput};
 use selfspec_speculate::{
-    CostModel, DraftLen, DrafterChoice, FinishReason, MAX_DRAFT, SamplingParams, Sequence, SequenceError,
-    SequenceParams, SpeculationParams, Target,
+    CostModel, DraftLen, DrafterChoice, MAX_DRAFT, SamplingParams, Sequence, SequenceEnd, SequenceError,
+    SequenceParams, SpeculationParams, TargetModel,
 };
 use selfspec_testkit::fake_target::FakeOptions;
 
@@ -16,8 +16,8 @@ const N: usize = 8;
 
 /// All drafts are accepted, so that ends fall inside long runs.
 /// The fake target as the requests here see it.
-fn fake() -> Target {
-    Target { n_layers: N, vocab: 40, context: 512, draft_vocab: None, exit_head: None }
+fn fake() -> TargetModel {
+    TargetModel { n_layers: N, vocab: 40, context: 512, draft_vocab: None, exit_head: None }
 }
 
 fn agreeing() -> FakeOptions {
@@ -52,7 +52,7 @@ fn an_end_token_inside_an_accepted_run_is_the_last_token() {
                 let got = run_one(&agreeing(), request);
                 assert_eq!(got.result(), expected.result(), "end at {index}, k {k}");
                 if sampling == greedy() {
-                    assert_eq!((got.tokens.len(), got.finish), (index + 1, Some(FinishReason::Stop)));
+                    assert_eq!((got.tokens.len(), got.finish), (index + 1, Some(SequenceEnd::Stop)));
                     assert_eq!(got.tokens.last(), Some(&eos));
                     assert_eq!(got.logprobs.len(), index + 1);
                 }
@@ -83,11 +83,11 @@ fn the_end_token_wins_over_the_length_when_it_comes_first() {
     let (eos, index) = emitted(&free, 2);
     let with = |max_tokens| SequenceParams { eos: vec![eos], ..request(8, max_tokens) };
     let got = run_one(&agreeing(), with(index + 3));
-    assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Stop), index + 1));
+    assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Stop), index + 1));
     let got = run_one(&agreeing(), with(index + 1));
-    assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Stop), index + 1));
+    assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Stop), index + 1));
     let got = run_one(&agreeing(), with(index));
-    assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Length), index));
+    assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Length), index));
     assert!(!got.tokens.contains(&eos));
 }
 
@@ -106,7 +106,7 @@ fn exactly_as_many_tokens_as_asked_for() {
                     "k {k}, max_tokens {max_tokens}"
                 );
                 assert_eq!((got.tokens.len(), got.logprobs.len()), (max_tokens, max_tokens));
-                assert_eq!(got.finish, Some(FinishReason::Length));
+                assert_eq!(got.finish, Some(SequenceEnd::Length));
             }
         }
     }
@@ -119,9 +119,9 @@ fn the_context_is_filled_and_not_exceeded() {
             let options = FakeOptions { context, ..agreeing() };
             let got = run_one(&options, request(k, 1000));
             assert_eq!(got.result(), run_one(&options, plain(&request(k, 1000))).result());
-            assert_eq!((got.finish, got.tokens.len()), (Some(FinishReason::Context), context - 12));
+            assert_eq!((got.finish, got.tokens.len()), (Some(SequenceEnd::Context), context - 12));
             // Asked for exactly what fits, it is the length that ends it.
-            assert_eq!(run_one(&options, request(k, context - 12)).finish, Some(FinishReason::Length));
+            assert_eq!(run_one(&options, request(k, context - 12)).finish, Some(SequenceEnd::Length));
         }
     }
 }
@@ -265,8 +265,8 @@ fn bad_parameters_are_named() {
 #[test]
 fn nothing_asked_for_is_nothing_done() {
     let got = run_one(&agreeing(), request(4, 0));
-    assert_eq!((got.tokens.len(), got.finish), (0, Some(FinishReason::Length)));
+    assert_eq!((got.tokens.len(), got.finish), (0, Some(SequenceEnd::Length)));
     assert_eq!(got.stats.rounds, 0, "no step was run");
     let sequence = Sequence::new(SeqId(0), request(4, 0), &fake()).expect("valid");
-    assert_eq!(sequence.finish(), Some(FinishReason::Length));
+    assert_eq!(sequence.finish(), Some(SequenceEnd::Length));
 }

@@ -1,4 +1,5 @@
-//! Writes small valid files for the fuzz targets to start from: `cargo run -p selfspec-testkit --example seeds -- fuzz/corpus`.
+//! Writes small valid files for the fuzz targets to start from: `cargo run -p selfspec-testkit
+//! --example seeds -- fuzz/corpus`.
 #![allow(clippy::print_stdout)]
 
 use std::fs;

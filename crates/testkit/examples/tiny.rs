@@ -1,5 +1,6 @@
-//! Writes a tiny model: `cargo run -p selfspec-testkit --example tiny -- FAMILY TYPE PATH`, for example `llama Q4_K /tmp/tiny.gguf`.
-//! A path that ends in `.gguf` becomes a GGUF file, any other a Hugging Face folder.
+//! Writes a tiny model: `cargo run -p selfspec-testkit --example tiny -- FAMILY TYPE PATH`, for
+//! example `llama Q4_K /tmp/tiny.gguf`. A path that ends in `.gguf` becomes a GGUF file, any other
+//! a Hugging Face folder.
 #![allow(clippy::print_stdout)]
 
 use std::path::Path;

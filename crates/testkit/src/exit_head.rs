@@ -50,13 +50,15 @@ impl TinyExitHead {
                 let (name, shape) = (tensor.name(), tensor.shape(&form));
                 let random = |mean, std| Random::new(self.seed, name).normals(shape.values(), mean, std);
                 let floats = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect();
-                let (ty, data) = match shape {
-                    TensorShape::Matrix { cols, .. } => {
+                let (ty, data) = match shape.matrix() {
+                    Some((_, cols)) => {
                         let values = random(0.0, 1.0 / (cols as f32).sqrt()).into_iter();
                         (Dtype::BF16, values.flat_map(|v| bf16::from_f32(v).to_le_bytes()).collect())
                     }
-                    TensorShape::Norm(_) => (Dtype::F32, floats(random(1.0, 0.1))),
-                    TensorShape::Bias(_) => (Dtype::F32, floats(random(0.0, 0.1))),
+                    None => {
+                        let mean = if matches!(shape, TensorShape::Norm(_)) { 1.0 } else { 0.0 };
+                        (Dtype::F32, floats(random(mean, 0.1)))
+                    }
                 };
                 (name.to_owned(), (ty, shape.dims(), data))
             })

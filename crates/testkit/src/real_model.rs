@@ -1,8 +1,8 @@
 //! The published models that some tests run.
 //!
-//! Such tests are named `real_model_*` and marked `#[ignore]`, because the files are not part of the
-//! repository. Whoever runs them (`cargo test -- --ignored`, as `.ci/run` does) names the files; a
-//! missing file fails the test instead of passing it without running.
+//! Such tests are named `real_model_*` and marked `#[ignore]`, because the files are not part of
+//! the repository. Whoever runs them (`cargo test -- --ignored`, as `.ci/run` does) names the
+//! files; a missing file fails the test instead of passing it without running.
 
 use std::path::PathBuf;
 

@@ -6,7 +6,9 @@
 //! spread, greedy text varies, and the layers' contributions fall off with depth, so that an early
 //! exit is sometimes right and sometimes wrong.
 
-use selfspec_model::{Architecture, LayerForm, LayerTensor, ModelTensor, Presence, TensorNames, TensorShape};
+use selfspec_model::{
+    ArchConfig, Architecture, LayerForm, LayerTensor, ModelTensor, Presence, TensorNames, TensorShape,
+};
 use selfspec_weights::TensorType;
 use serde_json::{Value as Json, json};
 
@@ -243,15 +245,13 @@ impl TinyModel {
                 _ => None,
             };
             let values = match (w.shape, heads) {
-                (TensorShape::Matrix { rows, .. }, Some(heads)) if self.family == Family::Llama => {
-                    interleave(&w.values, heads, rows)
-                }
+                (shape, Some(heads)) if self.family == Family::Llama => interleave(&w.values, heads, shape.rows()),
                 (TensorShape::Norm(_), _) if self.family == Family::Gemma3 => {
                     w.values.iter().map(|v| v + 1.0).collect()
                 }
                 _ => w.values,
             };
-            let ty = if w.shape.is_matrix() { self.type_for(&w.gguf) } else { TensorType::F32 };
+            let ty = if w.shape.matrix().is_some() { self.type_for(&w.gguf) } else { TensorType::F32 };
             out = out.tensor(&w.gguf, &w.shape.dims(), ty, &values);
         }
         if let Scaling::Llama3 { factor, original } = self.scaling {
@@ -266,7 +266,7 @@ impl TinyModel {
     pub fn folder(&self) -> FolderBuilder {
         let mut out = FolderBuilder::new(self.config());
         for w in self.weights() {
-            let ty = if w.shape.is_matrix() { self.type_for(&w.gguf) } else { TensorType::F32 };
+            let ty = if w.shape.matrix().is_some() { self.type_for(&w.gguf) } else { TensorType::F32 };
             let dims = w.shape.dims();
             out = match ty.block_len() {
                 1 => out.tensor(&w.folder, &dims, ty, &w.values),
@@ -313,8 +313,8 @@ impl TinyModel {
         out
     }
 
-    /// The contents of `rope_freqs.weight` as a converter writes it: the divisor of each frequency. Shape:
-    /// (rotated pair).
+    /// The contents of `rope_freqs.weight` as a converter writes it: the divisor of each frequency.
+    /// Shape: (rotated pair).
     fn llama3_factors(&self, factor: f32, original: usize) -> Vec<f32> {
         let half = self.dims().head_dim / 2;
         (0..half)
@@ -335,17 +335,7 @@ impl TinyModel {
 
     /// The form of its layers.
     fn form(&self) -> LayerForm {
-        let d = self.dims();
-        LayerForm {
-            dim: d.dim,
-            ffn_dim: d.ffn,
-            heads: d.heads,
-            kv_heads: d.kv_heads,
-            head_dim: d.head_dim,
-            qkv_bias: self.family == Family::Qwen2,
-            qk_norm: matches!(self.family, Family::Qwen3 | Family::Gemma3),
-            sandwich_norms: self.family == Family::Gemma3,
-        }
+        ArchConfig::from_folder(&self.config()).expect("a tiny model has a sound configuration").layer_form()
     }
 
     /// All weights, each drawn from a stream of its own.
@@ -393,19 +383,18 @@ impl TinyModel {
         // does.
         let (attention_out, ffn_out) = if gemma { (1.0, 1.0) } else { (part / 0.7, part / 0.5) };
         let unit = 1.0 / dim.sqrt();
+        let cols = shape.matrix().map_or(1, |(_, cols)| cols) as f32;
         match (tensor, shape) {
             (LayerTensor::Query | LayerTensor::Key, _) => (0.0, 1.5 * unit),
-            (LayerTensor::AttentionOutput, TensorShape::Matrix { cols, .. }) => {
-                (0.0, attention_out / (cols as f32).sqrt())
-            }
+            (LayerTensor::AttentionOutput, _) => (0.0, attention_out / cols.sqrt()),
             (LayerTensor::Gate, _) => (0.0, 1.2 * unit),
-            (LayerTensor::Down, TensorShape::Matrix { cols, .. }) => (0.0, ffn_out / (cols as f32).sqrt()),
+            (LayerTensor::Down, _) => (0.0, ffn_out / cols.sqrt()),
             (LayerTensor::ValueBias, _) => (0.0, 0.2),
             (LayerTensor::QueryNorm | LayerTensor::KeyNorm, _) => (1.5, 0.2),
             (LayerTensor::PostAttentionNorm | LayerTensor::PostFeedForwardNorm, _) => (part, 0.1 * part),
-            (_, TensorShape::Matrix { .. }) => (0.0, unit),
             (_, TensorShape::Norm(_)) => (1.0, 0.1),
             (_, TensorShape::Bias(_)) => (0.0, 0.5),
+            _ => (0.0, unit),
         }
     }
 }

@@ -12,7 +12,8 @@ pub enum TextError {
         /// The value of `tokenizer.ggml.model`.
         found: String,
     },
-    /// The file names a pre-tokenizer whose rule is not known here; guessing would give other token ids.
+    /// The file names a pre-tokenizer whose rule is not known here; guessing would give other token
+    /// ids.
     #[error("pre-tokenizer {found:?} is not known, and another rule would give other tokens")]
     UnknownPreTokenizer {
         /// The value of `tokenizer.ggml.pre`.
@@ -36,7 +37,8 @@ pub enum TextError {
         /// The parser's words, with line and column.
         what: String,
     },
-    /// A component of tokenizer.json that is not implemented; leaving it out would give other tokens.
+    /// A component of tokenizer.json that is not implemented; leaving it out would give other
+    /// tokens.
     #[error("tokenizer.json: {part} {found:?} is not supported")]
     Unsupported {
         /// The place: `model`, `normalizer`, `pre_tokenizer`, `decoder`.
@@ -60,7 +62,8 @@ pub enum TextError {
         /// The matcher's words.
         what: String,
     },
-    /// The text holds something that the vocabulary has no token for, and there is no unknown token.
+    /// The text holds something that the vocabulary has no token for, and there is no unknown
+    /// token.
     #[error("no token for {what} at byte {at} of the text, and the vocabulary has no unknown token")]
     NotInVocabulary {
         /// The byte or character.
@@ -84,8 +87,8 @@ pub enum TextError {
         /// What is wrong: the words of `raise_exception` where the template called it.
         what: String,
     },
-    /// The prompt was rendered without the tokenizer's control tokens and a message spells one of them, so that the two
-    /// cannot be told apart.
+    /// The prompt was rendered without the tokenizer's control tokens and a message spells one of
+    /// them, so that the two cannot be told apart.
     #[error(
         "message text spells the control token {token:?}, and the template was made without the tokenizer's control tokens"
     )]

@@ -1,13 +1,15 @@
-//! Text to tokens and back: tokenizers, chat templates, incremental detokenising, stop strings, grammars, calls of functions.
+//! Text to tokens and back: tokenizers, chat templates, incremental detokenising, stop strings,
+//! grammars, calls of functions.
 //!
-//! Nothing here knows of models or weights: a vocabulary comes in as plain data ([`GgufVocab`]) or as the bytes of
-//! tokenizer.json ([`Tokenizer::from_hf`]), and nothing in it is trusted.
+//! Nothing here knows of models or weights: a vocabulary comes in as plain data ([`GgufVocab`]) or
+//! as the bytes of tokenizer.json ([`Tokenizer::from_hf`]), and nothing in it is trusted.
 //!
 //! Invariants:
-//! - What a user wrote never becomes a control token: [`Tokenizer::encode`] does not look for them, and
-//!   [`Tokenizer::encode_prompt`] only in what the template itself wrote.
+//! - What a user wrote never becomes a control token: [`Tokenizer::encode`] does not look for them,
+//!   and [`Tokenizer::encode_prompt`] only in what the template itself wrote.
 //! - A prompt has one BOS, whoever put it there.
-//! - [`Detokenizer`], [`StopMatcher`] and [`ToolCallReader`] give the same however their input is cut, and the last one loses nothing of it.
+//! - [`Detokenizer`], [`StopMatcher`] and [`ToolCallReader`] give the same however their input is
+//!   cut, and the last one loses nothing of it.
 
 #![forbid(unsafe_code)]
 

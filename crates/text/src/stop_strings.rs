@@ -1,9 +1,11 @@
 //! Stop strings in a text that arrives in pieces.
 
-/// Finds stop strings in text that arrives in pieces, and holds back only what may still become one.
+/// Finds stop strings in text that arrives in pieces, and holds back only what may still become
+/// one.
 ///
-/// The stop that is complete first wins; of several that end at one place, the longest (then the first in the list). So
-/// the result does not depend on how the text was cut into pieces, and nothing has to be awaited once a stop is complete.
+/// The stop that is complete first wins; of several that end at one place, the longest (then the
+/// first in the list). So the result does not depend on how the text was cut into pieces, and
+/// nothing has to be awaited once a stop is complete.
 #[derive(Debug, Clone)]
 pub struct StopMatcher {
     stops: Vec<Stop>,
@@ -16,7 +18,8 @@ pub struct StopMatcher {
 #[derive(Debug, Clone)]
 struct Stop {
     text: String,
-    /// `fallback[i]`: how much of the stop is still matched when byte `i` differs after `i` matched ones.
+    /// `fallback[i]`: how much of the stop is still matched when byte `i` differs after `i` matched
+    /// ones.
     fallback: Vec<usize>,
     matched: usize,
 }
@@ -65,8 +68,9 @@ impl StopMatcher {
         StopMatcher { stops: stops.into_iter().map(Stop::new).collect(), held: String::new(), found: None }
     }
 
-    /// Takes the next piece of text and appends to `out` what is certainly before any stop. `Some(i)` when stop `i` is found:
-    /// `out` then ends just before it, and whatever comes later is dropped.
+    /// Takes the next piece of text and appends to `out` what is certainly before any stop.
+    /// `Some(i)` when stop `i` is found: `out` then ends just before it, and whatever comes later
+    /// is dropped.
     pub fn push(&mut self, delta: &str, out: &mut String) -> Option<usize> {
         if self.found.is_some() {
             return self.found;

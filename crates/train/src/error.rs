@@ -1,50 +1,50 @@
-//! Why a head cannot be trained. Every message is one line.
+//! [`TrainError`]: why a training failed. Every message is one line.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use selfspec_model::TokenId;
 
-/// Why a head cannot be trained.
+/// Why a training failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// No text has an answer to learn from.
     #[error("no text to {purpose}: none of {texts} has two tokens, the last of them of an answer")]
     NoText {
-        /// What it was wanted for.
+        /// The purpose of the texts.
         purpose: &'static str,
-        /// Texts that there are.
+        /// Number of texts.
         texts: usize,
     },
-    /// Texts without enough tokens to train on some and to judge by others.
+    /// The texts have too few tokens to train on some and evaluate on others.
     #[error(
         "nothing to train on: the texts have {tokens} tokens, and spans of {len} leave no two of two tokens or more"
     )]
     NoSpan {
-        /// Tokens that there are.
+        /// Number of tokens.
         tokens: usize,
         /// Tokens of a span.
         len: usize,
     },
-    /// A family of models whose training is not computed here.
+    /// This family of models cannot be trained.
     #[error("models of this kind ({family}) cannot be trained: {why}")]
     Family {
         /// Its name.
         family: &'static str,
-        /// What is not covered.
+        /// The unsupported feature.
         why: &'static str,
     },
-    /// A value that its type cannot hold.
+    /// A value is out of range for its type.
     #[error("`{tensor}` has the value {value}, which {ty} cannot hold")]
     Value {
         /// The tensor.
         tensor: String,
         /// The value.
         value: f32,
-        /// The type that it is written in.
+        /// The type of the file.
         ty: &'static str,
     },
-    /// A token that the model lacks.
+    /// A token is not in the model's vocabulary.
     #[error("text {text}: token {token} is not in a vocabulary of {vocab}")]
     UnknownToken {
         /// Number of the text, counted from 0.
@@ -54,7 +54,7 @@ pub enum TrainError {
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// A line of a file of texts is no text.
+    /// A line of a file of texts is malformed.
     #[error("{}, line {line}: {why}", path.display())]
     Line {
         /// The file.
@@ -64,12 +64,12 @@ pub enum TrainError {
         /// What is wrong with it.
         why: String,
     },
-    /// An option has a value that cannot be.
+    /// An option is out of its range.
     #[error("{field}: {why}")]
     Option {
         /// The option.
         field: &'static str,
-        /// What is wrong with it, with the value.
+        /// The problem, with the value.
         why: String,
     },
     /// The source of hidden states failed.
@@ -77,19 +77,19 @@ pub enum TrainError {
     Source {
         /// Number of the text, counted from 0.
         text: usize,
-        /// What it said.
+        /// Its error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The source gave other states than it was asked for.
+    /// The source returned a wrong number of values.
     #[error("hidden states of text {text} after {layers} layers: expected {expected} values, got {got}")]
     StateCount {
         /// Number of the text, counted from 0.
         text: usize,
-        /// Layers that they have passed.
+        /// Layers before the states.
         layers: usize,
         /// Tokens times the model's width.
         expected: usize,
-        /// Values that came.
+        /// Number of values.
         got: usize,
     },
     /// A hidden state is not finite.
@@ -97,24 +97,24 @@ pub enum TrainError {
     StateNotFinite {
         /// Number of the text, counted from 0.
         text: usize,
-        /// Layers that it has passed.
+        /// Layers before the state.
         layers: usize,
         /// Its position.
         position: usize,
     },
-    /// A file was made for something else.
+    /// A file belongs to another training, model or corpus.
     #[error("{}: it was made for another {what} ({theirs}, now {ours})", path.display())]
     Mismatch {
         /// The file.
         path: PathBuf,
         /// What differs.
         what: &'static str,
-        /// What the file has.
+        /// The value in the file.
         theirs: String,
-        /// What is at hand.
+        /// The value of this training.
         ours: String,
     },
-    /// A file is not what it must be.
+    /// A file is malformed.
     #[error("{}: {why}", path.display())]
     BadFile {
         /// The file.
@@ -135,20 +135,20 @@ pub enum TrainError {
     /// The disk is full.
     #[error("disk full while writing {}", path.display())]
     DiskFull {
-        /// What was being written.
+        /// The file being written.
         path: PathBuf,
     },
-    /// Any other fault of the file system.
+    /// Any other error of the file system.
     #[error("cannot {verb} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         verb: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Too many batches one after the other gave a loss or a gradient that is not finite.
+    /// Too many batches in a row gave a loss or a gradient that is not finite.
     #[error(
         "the loss of {batches} batches in a row is not finite, up to step {step}; the last good state is that before them"
     )]
@@ -158,7 +158,7 @@ pub enum TrainError {
         /// The step of the last of them.
         step: usize,
     },
-    /// A matrix does not divide into blocks.
+    /// The length of a matrix row is not a multiple of the block length.
     #[error("`{tensor}` has rows of {cols} values, which are no whole number of blocks of {block}; BF16 has no blocks")]
     Blocks {
         /// The tensor.
@@ -171,7 +171,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// A fault of the file system, while someone tried to `verb` this path.
+    /// Wraps an error of the file system during the operation `verb` on this path.
     pub(crate) fn io(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TrainError {
         move |source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => TrainError::DiskFull { path: path.to_owned() },
@@ -179,7 +179,7 @@ impl TrainError {
         }
     }
 
-    /// A file that is not what it must be.
+    /// A malformed file.
     pub(crate) fn bad(path: &Path, why: impl ToString) -> TrainError {
         TrainError::BadFile { path: path.to_owned(), why: why.to_string() }
     }

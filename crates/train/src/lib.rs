@@ -1,16 +1,33 @@
-//! Trains exit heads for a frozen model, and whole models to leave early (`backbone`).
+//! Trains exit heads for a frozen model, and whole models for early exit (layer skip).
 //!
-//! An exit head (`selfspec_model::ExitHead`) is one small layer that predicts what the whole model will say, so that speculation has something to
-//! verify. Whatever it learns, the model's output stays as it is: a head decides about speed only.
+//! An exit head (`selfspec_model::ExitHead`) is one small layer that predicts the output of the
+//! whole model, so that speculation has drafts to verify. Training never changes the model's
+//! output: a head decides about speed only.
 //!
-//! 1. The caller has texts with answers of the model itself ([`Corpus`]), chooses a draft vocabulary ([`frequent_tokens`]), and lets the model's
-//!    hidden states be computed once ([`StateCache`], through a [`StateSource`]).
-//! 2. A [`Trainer`] takes steps: a rollout of drafts from every position of every text (`rollout.rs`), the loss against the full model's distribution
-//!    (`loss.rs`), the gradient, AdamW. It saves its state, and goes on bit for bit where it was.
-//! 3. The result is judged on texts that were held out ([`Judgement`]) and written to a file ([`Trainer::write_head`]).
+//! 1. The caller supplies texts with the model's own answers ([`Corpus`]), chooses a draft
+//!    vocabulary ([`frequent_tokens`]), and lets the model compute its hidden states once
+//!    ([`HiddenStateCache`], through a [`HiddenStateSource`]).
+//! 2. A [`HeadTrainer`] takes steps: a rollout of drafts from every position of every text, the
+//!    loss against the full model's distribution, the gradient, AdamW. It saves its state, and
+//!    resumes bit for bit.
+//! 3. The result is evaluated on held-out texts ([`HeadEvaluation`]) and written to a file
+//!    ([`HeadTrainer::write_head`]).
 //!
-//! Everything is plain Rust on slices: the gradient is written by hand, and checked against finite differences of a computation in f64 that shares
-//! nothing with it. The same texts, options and seed give the same bits on any number of threads.
+//! A [`BackboneTrainer`] does the same for all layers of a model, with layer dropout and early-exit
+//! losses.
+//!
+//! Everything is plain Rust on slices. The gradient is written by hand, and tests compare it with
+//! finite differences of a separate computation in f64. The same texts, options and seed give the
+//! same bits on any number of threads.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `data` | texts, draft vocabularies, hidden states, and the rows made of them |
+//! | `math` | loops over rows of floats, random numbers |
+//! | `layer` | one decoder layer: shape, weights, forward and backward pass |
+//! | `steps` | batches, schedules, the optimizer, the state on disk |
+//! | `head` | the exit head's trainer |
+//! | `backbone` | the whole model's trainer |
 #![forbid(unsafe_code)]
 
 mod backbone;
@@ -22,15 +39,15 @@ mod math;
 mod steps;
 
 pub use backbone::{
-    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, Reading,
-    Spans,
+    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, ExitPerplexity,
+    Perplexities, TokenSpans,
 };
-pub use data::corpus::{Corpus, Text};
-pub use data::states::{StateCache, StateSource};
+pub use data::corpus::{Corpus, TrainingText};
+pub use data::states::{HiddenStateCache, HiddenStateSource};
 pub use data::vocab::{coverage, frequent_tokens};
 pub use error::TrainError;
 pub use head::{
-    Acceptance, Event, HeadPlan, Judgement, Outcome, Precision, RunOptions, StepReport, TEMPERATURE, TrainOptions,
-    Trainer,
+    HeadEvaluation, HeadOptions, HeadPlan, HeadPrecision, HeadRun, HeadStep, HeadTrainer, HeadTrainingEvent,
+    HeldOutAcceptance, TEMPERATURE, TrainingResult,
 };
-pub use steps::schedule::Schedule;
+pub use steps::schedule::TrainingSchedule;

@@ -10,7 +10,7 @@ use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{Backend, CpuBackend, CpuModel, CpuOptions, Enter, LayerPlan, Readout, Row, StepOutput, TokenId};
 use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_train::{
-    BackboneEvent, BackboneOptions, BackboneRun, BackboneTrainer, Curriculum, Schedule, Spans, TrainError,
+    BackboneEvent, BackboneOptions, BackboneRun, BackboneTrainer, Curriculum, TokenSpans, TrainError, TrainingSchedule,
 };
 use selfspec_weights::{Checkpoint, Source};
 
@@ -30,7 +30,7 @@ fn open(path: &Path) -> CpuModel {
 }
 
 /// Texts with something to learn: each token but every fifth follows from the one before.
-fn spans(vocab: usize) -> Spans {
+fn spans(vocab: usize) -> TokenSpans {
     let text = |t: usize| -> Vec<TokenId> {
         let mut token = t * 7 % vocab;
         let next = |i: usize| {
@@ -39,7 +39,7 @@ fn spans(vocab: usize) -> Spans {
         };
         (0..100).map(next).collect()
     };
-    Spans::cut(&(0..30).map(text).collect::<Vec<_>>(), 24, 8, 1).expect("enough")
+    TokenSpans::cut(&(0..30).map(text).collect::<Vec<_>>(), 24, 8, 1).expect("enough")
 }
 
 fn options() -> BackboneOptions {
@@ -51,7 +51,7 @@ fn options() -> BackboneOptions {
         epochs: 3.0,
         steps: Some(9),
         batch_tokens: 500,
-        schedule: Schedule { learning_rate: 3e-3, ..Schedule::default() },
+        schedule: TrainingSchedule { learning_rate: 3e-3, ..TrainingSchedule::default() },
         ..BackboneOptions::default()
     }
 }
@@ -224,7 +224,7 @@ fn what_is_written_is_the_model_that_was_trained() {
         // The engine says of the file what training said of it.
         let model = open(&out);
         let held_out = spans(model.vocab()).held_out;
-        let one = Spans { train: held_out.clone(), held_out: vec![held_out[0].clone()] };
+        let one = TokenSpans { train: held_out.clone(), held_out: vec![held_out[0].clone()] };
         let judged = BackboneTrainer::new(&model, &out, one, options(), 1).expect("sound").perplexities(false, 1);
         let engine = perplexity(&logits(model, &held_out[0]), &held_out[0]);
         let said = judged.full().perplexity;
@@ -253,7 +253,7 @@ fn an_unused_head_is_left_out_of_a_folder() {
 fn what_cannot_be_trained_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let gemma = written(dir.path(), "gemma.gguf", &TinyModel::new(Family::Gemma3));
-    let new = |path: &Path, spans: Spans, change: &dyn Fn(&mut BackboneOptions)| {
+    let new = |path: &Path, spans: TokenSpans, change: &dyn Fn(&mut BackboneOptions)| {
         let mut options = options();
         change(&mut options);
         BackboneTrainer::new(&open(path), path, spans, options, 1).map(drop).expect_err("refused").to_string()
@@ -276,9 +276,9 @@ fn what_cannot_be_trained_is_refused_with_the_reason() {
     assert_eq!(why(&|o| o.shards = 0), "shards: 0 is not from 1 to 256");
     assert_eq!(why(&|o| o.epochs = 0.0), "epochs: 0 is not above 0 and at most a million");
     assert_eq!(why(&|o| o.schedule.learning_rate = 2.0), "learning_rate: 2 is not above 0 and at most 1");
-    let unknown = Spans { train: vec![vec![1, 2]], held_out: vec![vec![1, 1 << 20]] };
+    let unknown = TokenSpans { train: vec![vec![1, 2]], held_out: vec![vec![1, 1 << 20]] };
     assert!(new(&path, unknown, &|_| {}).starts_with("text 1: token 1048576 is not in a vocabulary of "));
-    assert!(new(&path, Spans::default(), &|_| {}).starts_with("nothing to train on: "));
+    assert!(new(&path, TokenSpans::default(), &|_| {}).starts_with("nothing to train on: "));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use selfspec_model::{
 };
 use selfspec_testkit::{Dims, Family, TensorType, TinyModel};
 use selfspec_train::{
-    Corpus, Event, HeadPlan, Judgement, Outcome, Precision, RunOptions, StateCache, StateSource, Text, TrainError,
-    TrainOptions, Trainer, frequent_tokens,
+    Corpus, HeadEvaluation, HeadOptions, HeadPlan, HeadPrecision, HeadRun, HeadTrainer, HeadTrainingEvent,
+    HiddenStateCache, HiddenStateSource, TrainError, TrainingResult, TrainingText, frequent_tokens,
 };
 use selfspec_weights::Checkpoint;
 
@@ -50,7 +50,7 @@ impl Engine {
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
-impl StateSource for Engine {
+impl HiddenStateSource for Engine {
     fn states(&mut self, tokens: &[TokenId], layers: &[usize]) -> Result<Vec<Vec<f32>>, Fault> {
         self.calls += 1;
         let (seq, mut out) = (self.backend.create(), StepOutput::default());
@@ -64,7 +64,8 @@ impl StateSource for Engine {
     }
 }
 
-/// `texts` answers of the model itself, of `len` tokens each: greedy, so that a head can learn them.
+/// `texts` answers of the model itself, of `len` tokens each: greedy, so that a head can learn
+/// them.
 fn answers(model: &Arc<CpuModel>, texts: usize, len: usize) -> Corpus {
     let mut backend = CpuBackend::new(model.clone(), &options(model)).expect("a small cache");
     let full = LayerPlan::full(backend.n_layers());
@@ -81,15 +82,15 @@ fn answers(model: &Arc<CpuModel>, texts: usize, len: usize) -> Corpus {
             }
         }
         backend.free(seq);
-        Text { domain: ["code", "chat"][i % 2].to_owned(), prompt_len: 3, tokens }
+        TrainingText { domain: ["code", "chat"][i % 2].to_owned(), prompt_len: 3, tokens }
     };
     Corpus { texts: (0..texts).map(text).collect() }
 }
 
-fn cache(dir: &Path, model: &Arc<CpuModel>, corpus: &Corpus, plan: &HeadPlan) -> StateCache {
+fn cache(dir: &Path, model: &Arc<CpuModel>, corpus: &Corpus, plan: &HeadPlan) -> HiddenStateCache {
     let (path, c) = (dir.join("states"), model.config());
     let layers = plan.layers(c.n_layers);
-    let filled = StateCache::fill(&path, corpus, "f", c.dim, &layers, &mut Engine::new(model), &mut |_, _| true);
+    let filled = HiddenStateCache::fill(&path, corpus, "f", c.dim, &layers, &mut Engine::new(model), &mut |_, _| true);
     filled.expect("computed").expect("not stopped")
 }
 
@@ -98,29 +99,32 @@ fn plan() -> HeadPlan {
 }
 
 /// A training of few steps on a few texts.
-fn small(dir: &Path, change: impl FnOnce(&mut TrainOptions)) -> Trainer {
+fn small(dir: &Path, change: impl FnOnce(&mut HeadOptions)) -> HeadTrainer {
     let model = tiny(Family::Llama);
     let corpus = answers(&model, 24, 20);
-    let mut options = TrainOptions::new(plan());
+    let mut options = HeadOptions::new(plan());
     (options.batch_tokens, options.epochs, options.held_out) = (100, 2.0, 2);
     change(&mut options);
     let cache = cache(dir, &model, &corpus, &options.head);
     let vocab = frequent_tokens(&corpus, 60, &[0]);
-    Trainer::new(model, Arc::new(corpus), cache, vocab, options).expect("sound")
+    HeadTrainer::new(model, Arc::new(corpus), cache, vocab, options).expect("sound")
 }
 
-fn run(trainer: &mut Trainer, run: &RunOptions<'_>) -> Vec<Event> {
+fn run(trainer: &mut HeadTrainer, run: &HeadRun<'_>) -> Vec<HeadTrainingEvent> {
     let mut events = Vec::new();
     let outcome = trainer.run(run, &mut |event| {
         events.push(event.clone());
         ControlFlow::Continue(())
     });
-    assert!(matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
+    assert!(matches!(outcome, Ok(TrainingResult::Finished(_))), "{outcome:?}");
     events
 }
 
-fn losses(events: &[Event]) -> Vec<f64> {
-    events.iter().filter_map(|e| if let Event::Step(report) = e { Some(report.loss) } else { None }).collect()
+fn losses(events: &[HeadTrainingEvent]) -> Vec<f64> {
+    events
+        .iter()
+        .filter_map(|e| if let HeadTrainingEvent::Step(report) = e { Some(report.loss) } else { None })
+        .collect()
 }
 
 #[test]
@@ -131,13 +135,13 @@ fn a_head_learns_a_small_set_of_texts_by_heart() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let model = tiny(family);
         let corpus = answers(&model, 6, 16);
-        let mut options = TrainOptions::new(HeadPlan { exit_layer: 1, features, ffn_dim });
+        let mut options = HeadOptions::new(HeadPlan { exit_layer: 1, features, ffn_dim });
         (options.batch_tokens, options.epochs, options.rollout) = (100, 400.0, 2);
         options.schedule.learning_rate = 4e-3;
         let cache = cache(dir.path(), &model, &corpus, &options.head);
         let vocab = (0..model.vocab() as TokenId).collect();
-        let mut trainer = Trainer::new(model, Arc::new(corpus), cache, vocab, options).expect("sound");
-        let losses = losses(&run(&mut trainer, &RunOptions { threads: 2, judge_every: 0, ..RunOptions::default() }));
+        let mut trainer = HeadTrainer::new(model, Arc::new(corpus), cache, vocab, options).expect("sound");
+        let losses = losses(&run(&mut trainer, &HeadRun { threads: 2, evaluate_every: 0, ..HeadRun::default() }));
         let (first, last) = (losses[0], losses[losses.len() - 1]);
         assert!(first > 0.5 && last < 0.02, "{family:?}: from {first} to {last}");
     }
@@ -147,9 +151,9 @@ fn a_head_learns_a_small_set_of_texts_by_heart() {
 fn an_interrupted_training_ends_as_if_it_had_not_been_on_any_number_of_threads() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
-    let with = |path| RunOptions { checkpoint: Some(path), save_every: 4, judge_every: 3, ..RunOptions::default() };
+    let with = |path| HeadRun { checkpoint: Some(path), save_every: 4, evaluate_every: 3, ..HeadRun::default() };
     let mut trainer = small(dir.path(), |_| {});
-    let all = losses(&run(&mut trainer, &RunOptions { threads: 3, ..with(&whole) }));
+    let all = losses(&run(&mut trainer, &HeadRun { threads: 3, ..with(&whole) }));
     assert!(all.len() >= 8 && trainer.steps() == (all.len(), all.len()));
 
     let mut seen = Vec::new();
@@ -159,7 +163,7 @@ fn an_interrupted_training_ends_as_if_it_had_not_been_on_any_number_of_threads()
             trainer.resume(&parts).expect("the same training");
         }
         let outcome = trainer.run(&with(&parts), &mut |event| {
-            if let Event::Step(report) = event {
+            if let HeadTrainingEvent::Step(report) = event {
                 seen.push(report.loss);
                 if report.step == stop {
                     return ControlFlow::Break(());
@@ -167,7 +171,7 @@ fn an_interrupted_training_ends_as_if_it_had_not_been_on_any_number_of_threads()
             }
             ControlFlow::Continue(())
         });
-        assert_eq!(outcome.expect("sound") == Outcome::Stopped, stop != usize::MAX);
+        assert_eq!(outcome.expect("sound") == TrainingResult::Stopped, stop != usize::MAX);
     }
     assert_eq!(seen, all);
     assert!(fs::read(&whole).expect("saved") == fs::read(&parts).expect("saved"), "the same bits");
@@ -182,18 +186,18 @@ fn training_makes_a_head_better_on_texts_it_has_not_seen() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let model = tiny(Family::Llama);
     let corpus = answers(&model, 160, 24);
-    let mut options = TrainOptions::new(plan());
+    let mut options = HeadOptions::new(plan());
     (options.batch_tokens, options.epochs, options.held_out) = (400, 12.0, 8);
     options.schedule.refusal = 0.3;
     options.schedule.learning_rate = 3e-3;
     let cache = cache(dir.path(), &model, &corpus, &options.head);
     let vocab = frequent_tokens(&corpus, 200, &[]);
-    let mut trainer = Trainer::new(model, Arc::new(corpus), cache, vocab, options).expect("sound");
-    let before = trainer.judge(3, 2).expect("judged");
-    run(&mut trainer, &RunOptions { threads: 2, ..RunOptions::default() });
-    let after = trainer.judge(3, 1).expect("judged");
-    assert_eq!(after, trainer.judge(3, 2).expect("judged"), "on any number of threads");
-    let sampled = |j: &Judgement| j.all.sampled_length;
+    let mut trainer = HeadTrainer::new(model, Arc::new(corpus), cache, vocab, options).expect("sound");
+    let before = trainer.evaluate(3, 2).expect("judged");
+    run(&mut trainer, &HeadRun { threads: 2, ..HeadRun::default() });
+    let after = trainer.evaluate(3, 1).expect("judged");
+    assert_eq!(after, trainer.evaluate(3, 2).expect("judged"), "on any number of threads");
+    let sampled = |j: &HeadEvaluation| j.all.sampled_length;
     assert!(sampled(&after) > 1.5 * sampled(&before), "{before:?} {after:?}");
     assert_eq!(after.domains.keys().collect::<Vec<_>>(), ["chat", "code"]);
     assert_eq!(after.all.rounds, after.domains.values().map(|d| d.rounds).sum::<usize>());
@@ -208,10 +212,10 @@ fn training_makes_a_head_better_on_texts_it_has_not_seen() {
 fn a_heads_file_says_what_it_is_and_is_read() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mut trainer = small(dir.path(), |o| o.epochs = 1.5);
-    run(&mut trainer, &RunOptions { judge_every: 0, ..RunOptions::default() });
+    run(&mut trainer, &HeadRun { evaluate_every: 0, ..HeadRun::default() });
     let (model, path) = (tiny(Family::Llama), dir.path().join("head.safetensors"));
     let mut sizes = Vec::new();
-    for precision in [Precision::Bf16, Precision::Q8_0] {
+    for precision in [HeadPrecision::Bf16, HeadPrecision::Q8_0] {
         let card = ExitHeadCard {
             model: "tiny".into(),
             model_fingerprint: "f".into(),
@@ -240,7 +244,7 @@ fn hidden_states_are_computed_once_and_go_on_where_they_were_interrupted() {
     assert_eq!(layers, [1, 2, 4]);
     let mut engine = Engine::new(&model);
     let fill = |engine: &mut Engine, until: usize| {
-        StateCache::fill(&path, &corpus, "f", 64, &layers, engine, &mut |done, _| done < until || done == 8)
+        HiddenStateCache::fill(&path, &corpus, "f", 64, &layers, engine, &mut |done, _| done < until || done == 8)
     };
     assert!(fill(&mut engine, 3).expect("stopped").is_none());
     // A text of which a part was written counts as not there.
@@ -253,7 +257,7 @@ fn hidden_states_are_computed_once_and_go_on_where_they_were_interrupted() {
     assert_eq!(engine.calls, 9, "nothing is computed again");
 
     let open = |corpus: &Corpus, model: &str, dim, layers: &[usize]| {
-        StateCache::open(&path, corpus, model, dim, layers).map(drop).expect_err("refused").to_string()
+        HiddenStateCache::open(&path, corpus, model, dim, layers).map(drop).expect_err("refused").to_string()
     };
     let other = Corpus { texts: corpus.texts[1..].to_vec() };
     assert!(open(&other, "f", 64, &layers).contains("made for another set of texts"));
@@ -275,7 +279,7 @@ fn hidden_states_are_computed_once_and_go_on_where_they_were_interrupted() {
 /// A source that gives what a test wants.
 struct Wrong(Result<Vec<Vec<f32>>, &'static str>);
 
-impl StateSource for Wrong {
+impl HiddenStateSource for Wrong {
     fn states(&mut self, _: &[TokenId], _: &[usize]) -> Result<Vec<Vec<f32>>, Fault> {
         self.0.clone().map_err(Into::into)
     }
@@ -284,10 +288,10 @@ impl StateSource for Wrong {
 #[test]
 fn states_that_cannot_be_are_refused_with_their_place() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let corpus = Corpus { texts: vec![Text { domain: "a".into(), prompt_len: 1, tokens: vec![1, 2, 3] }] };
+    let corpus = Corpus { texts: vec![TrainingText { domain: "a".into(), prompt_len: 1, tokens: vec![1, 2, 3] }] };
     let fill = |source: Result<Vec<Vec<f32>>, &'static str>| {
         let path = dir.path().join("states");
-        StateCache::fill(&path, &corpus, "f", 2, &[1, 4], &mut Wrong(source), &mut |_, _| true).map(drop)
+        HiddenStateCache::fill(&path, &corpus, "f", 2, &[1, 4], &mut Wrong(source), &mut |_, _| true).map(drop)
     };
     let why = |source| fill(source).expect_err("refused").to_string();
     assert_eq!(why(Err("no memory")), "hidden states of text 0: no memory");
@@ -309,14 +313,14 @@ fn trainings_that_cannot_be_are_refused_with_the_reason() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let model = tiny(Family::Llama);
     let corpus = answers(&model, 6, 12);
-    let make = |corpus: &Corpus, vocab: &[TokenId], change: &dyn Fn(&mut TrainOptions)| {
-        let mut options = TrainOptions::new(plan());
+    let make = |corpus: &Corpus, vocab: &[TokenId], change: &dyn Fn(&mut HeadOptions)| {
+        let mut options = HeadOptions::new(plan());
         let cache = cache(dir.path(), &model, corpus, &options.head);
         fs::remove_file(dir.path().join("states")).expect("there");
         change(&mut options);
-        Trainer::new(model.clone(), Arc::new(corpus.clone()), cache, vocab.to_vec(), options).map(drop)
+        HeadTrainer::new(model.clone(), Arc::new(corpus.clone()), cache, vocab.to_vec(), options).map(drop)
     };
-    let why = |vocab: &[TokenId], change: &dyn Fn(&mut TrainOptions)| {
+    let why = |vocab: &[TokenId], change: &dyn Fn(&mut HeadOptions)| {
         make(&corpus, vocab, change).expect_err("refused").to_string()
     };
     make(&corpus, &[1, 5], &|_| {}).expect("sound");
@@ -335,8 +339,8 @@ fn trainings_that_cannot_be_are_refused_with_the_reason() {
     assert_eq!(why(&[4, 4], &|_| {}), "vocab: its tokens must ascend, and 4 follows 4");
     assert!(why(&[4, 1 << 20], &|_| {}).starts_with("vocab: token 1048576 is not in a vocabulary of "));
 
-    let of = |texts: Vec<Text>| make(&Corpus { texts }, &[1], &|_| {}).expect_err("refused").to_string();
-    let text = |prompt_len, tokens: Vec<TokenId>| Text { domain: "a".into(), prompt_len, tokens };
+    let of = |texts: Vec<TrainingText>| make(&Corpus { texts }, &[1], &|_| {}).expect_err("refused").to_string();
+    let text = |prompt_len, tokens: Vec<TokenId>| TrainingText { domain: "a".into(), prompt_len, tokens };
     assert!(of(vec![]).starts_with("no text to train on: none of 0 "));
     assert!(of(vec![text(0, vec![7]), text(2, vec![1, 2])]).starts_with("no text to train on: none of 2 "));
     // Texts that teach nothing do no harm among others.
@@ -349,13 +353,13 @@ fn trainings_that_cannot_be_are_refused_with_the_reason() {
 fn a_token_that_the_model_lacks_is_named() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let model = tiny(Family::Llama);
-    let corpus = Corpus { texts: vec![Text { domain: "a".into(), prompt_len: 1, tokens: vec![1, 1 << 20] }] };
+    let corpus = Corpus { texts: vec![TrainingText { domain: "a".into(), prompt_len: 1, tokens: vec![1, 1 << 20] }] };
     let states = Wrong(Ok(vec![vec![0.5; 2 * 64]; 3]));
     let path = dir.path().join("states");
     let layers = plan().layers(4);
-    let cache = StateCache::fill(&path, &corpus, "f", 64, &layers, &mut { states }, &mut |_, _| true);
+    let cache = HiddenStateCache::fill(&path, &corpus, "f", 64, &layers, &mut { states }, &mut |_, _| true);
     let cache = cache.expect("written").expect("complete");
-    let made = Trainer::new(model, Arc::new(corpus), cache, vec![1], TrainOptions::new(plan())).map(drop);
+    let made = HeadTrainer::new(model, Arc::new(corpus), cache, vec![1], HeadOptions::new(plan())).map(drop);
     assert!(matches!(made, Err(TrainError::UnknownToken { text: 0, token: 1_048_576, .. })), "{made:?}");
 }
 
@@ -363,14 +367,14 @@ fn a_token_that_the_model_lacks_is_named() {
 fn texts_of_one_token_and_batches_without_a_draft_are_trained_on() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let model = tiny(Family::Llama);
-    let text = |tokens: Vec<TokenId>| Text { domain: "a".into(), prompt_len: 0, tokens };
+    let text = |tokens: Vec<TokenId>| TrainingText { domain: "a".into(), prompt_len: 0, tokens };
     // Two tokens have a first draft and no second one.
     let corpus = Corpus { texts: vec![text(vec![3, 4]), text(vec![5]), text(vec![6, 7])] };
-    let mut options = TrainOptions::new(plan());
+    let mut options = HeadOptions::new(plan());
     (options.epochs, options.batch_tokens) = (3.0, 2);
     let cache = cache(dir.path(), &model, &corpus, &options.head);
-    let mut trainer = Trainer::new(model, Arc::new(corpus), cache, vec![1, 4, 7], options).expect("sound");
-    let losses = losses(&run(&mut trainer, &RunOptions::default()));
+    let mut trainer = HeadTrainer::new(model, Arc::new(corpus), cache, vec![1, 4, 7], options).expect("sound");
+    let losses = losses(&run(&mut trainer, &HeadRun::default()));
     assert!(losses.len() == 6 && losses.iter().all(|l| l.is_finite()), "{losses:?}");
 }
 
@@ -380,7 +384,7 @@ fn a_cache_that_is_cut_during_the_training_is_an_error_and_not_a_panic() {
     let mut trainer = small(dir.path(), |_| {});
     let file = fs::OpenOptions::new().write(true).open(dir.path().join("states")).expect("there");
     file.set_len(5000).expect("cut");
-    let e = trainer.run(&RunOptions::default(), &mut |_| ControlFlow::Continue(())).expect_err("cut").to_string();
+    let e = trainer.run(&HeadRun::default(), &mut |_| ControlFlow::Continue(())).expect_err("cut").to_string();
     assert!(e.contains("states: it ends after 5000 bytes, expected "), "{e}");
 }
 
@@ -394,10 +398,10 @@ fn a_full_disk_is_said_to_be_full_and_leaves_what_was_there() {
         std::os::unix::fs::symlink("/dev/full", dir.path().join(format!("{name}.part"))).expect("linked");
     }
     let (state, head) = (dir.path().join("state"), dir.path().join("head"));
-    let run = RunOptions { checkpoint: Some(&state), save_every: 1, ..RunOptions::default() };
+    let run = HeadRun { checkpoint: Some(&state), save_every: 1, ..HeadRun::default() };
     let e = trainer.run(&run, &mut |_| ControlFlow::Continue(())).expect_err("full").to_string();
     assert!(e.starts_with("disk full while writing ") && e.ends_with("state"), "{e}");
-    let e = trainer.write_head(&head, ExitHeadCard::default(), Precision::Q8_0).expect_err("full").to_string();
+    let e = trainer.write_head(&head, ExitHeadCard::default(), HeadPrecision::Q8_0).expect_err("full").to_string();
     assert!(e.starts_with("disk full while writing ") && e.ends_with("head"), "{e}");
     assert_eq!(fs::read_to_string(&state).expect("there"), "before");
     assert_eq!(fs::read_to_string(&head).expect("there"), "before");
@@ -407,13 +411,13 @@ fn a_full_disk_is_said_to_be_full_and_leaves_what_was_there() {
 fn a_width_that_has_no_blocks_can_be_stored_in_bf16_only() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mut trainer = small(dir.path(), |o| (o.head.ffn_dim, o.epochs) = (40, 0.5));
-    run(&mut trainer, &RunOptions { judge_every: 0, ..RunOptions::default() });
+    run(&mut trainer, &HeadRun { evaluate_every: 0, ..HeadRun::default() });
     let path = dir.path().join("head");
-    let e = trainer.write_head(&path, ExitHeadCard::default(), Precision::Q8_0).expect_err("no blocks").to_string();
+    let e = trainer.write_head(&path, ExitHeadCard::default(), HeadPrecision::Q8_0).expect_err("no blocks").to_string();
     assert_eq!(
         e,
         "`layer.down.weight` has rows of 40 values, which are no whole number of blocks of 32; BF16 has no blocks"
     );
     assert!(!path.exists());
-    trainer.write_head(&path, ExitHeadCard::default(), Precision::Bf16).expect("written");
+    trainer.write_head(&path, ExitHeadCard::default(), HeadPrecision::Bf16).expect("written");
 }

@@ -1,4 +1,5 @@
-//! Opens a checkpoint, prints what it holds, and times it: `cargo run --release -p selfspec-weights --example open -- PATH`.
+//! Opens a checkpoint, prints what it holds, and times it: `cargo run --release -p selfspec-weights
+//! --example open -- PATH`.
 #![allow(clippy::print_stdout)]
 
 use std::path::Path;

@@ -3,6 +3,8 @@
 use std::fmt::{self, Display, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::types::TensorType;
+
 /// A place in a file: the field or tensor and the byte offset at which it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
@@ -28,6 +30,11 @@ impl Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} at byte {}", self.file.display(), self.field, self.offset)
     }
+}
+
+/// The names of the types that can be read.
+fn supported_types() -> String {
+    TensorType::ALL.map(TensorType::name).join(", ")
 }
 
 /// Text from a file, escaped to one line and cut off, without first being built in full.
@@ -278,9 +285,7 @@ pub enum WeightsError {
         id: String,
     },
     /// A tensor type that is known but cannot be run.
-    #[error(
-        "{at}: tensor type {ty} is not supported: expected one of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
-    )]
+    #[error("{at}: tensor type {ty} is not supported: expected one of {}", supported_types())]
     UnsupportedType {
         /// The tensor.
         at: At,

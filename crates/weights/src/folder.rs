@@ -32,7 +32,7 @@ pub(crate) fn open(dir: &Path) -> Result<Checkpoint, WeightsError> {
         file: config_path.clone(),
         wanted_by: "a Hugging Face folder".to_owned(),
     })?;
-    let mut model = Model::default();
+    let mut model = FolderContents::default();
     let single = dir.join(SINGLE);
     match std::fs::metadata(&single) {
         Ok(_) => model.push_file(single)?,
@@ -45,19 +45,19 @@ pub(crate) fn open(dir: &Path) -> Result<Checkpoint, WeightsError> {
 /// A model of one safetensors file, from memory.
 pub(crate) fn from_bytes(name: &Path, bytes: Vec<u8>, config: &[u8]) -> Result<Checkpoint, WeightsError> {
     let dir = name.parent().unwrap_or(Path::new(""));
-    let mut model = Model::default();
+    let mut model = FolderContents::default();
     model.push(name.to_path_buf(), FileBytes::Held(bytes))?;
     model.finish(dir, &dir.join(CONFIG), config)
 }
 
 #[derive(Default)]
-struct Model {
+struct FolderContents {
     files: Vec<OpenFile>,
     tensors: Vec<Stored>,
     unsupported: HashMap<String, Unsupported>,
 }
 
-impl Model {
+impl FolderContents {
     fn push_file(&mut self, path: PathBuf) -> Result<(), WeightsError> {
         let bytes = FileBytes::map(&path)?;
         self.push(path, bytes)

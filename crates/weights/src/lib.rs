@@ -23,6 +23,7 @@ mod gguf_writer;
 mod json;
 mod map;
 mod metadata;
+mod open;
 mod safetensors;
 mod safetensors_writer;
 mod shards;

@@ -47,7 +47,7 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
     }
     let header: Header = json::parse(file, "header", 8, text)?;
     let (data, section) = (cursor.pos(), cursor.left() as u64);
-    let at = |t: &Entry| At::new(file, format_args!("tensor {}", t.name), 8 + json::find_name(text, &t.name));
+    let at = |t: &HeaderTensor| At::new(file, format_args!("tensor {}", t.name), 8 + json::find_name(text, &t.name));
 
     let mut entries = header.tensors;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -129,7 +129,7 @@ fn data_bytes(dtype: Dtype, shape: &[u64], at: impl Fn() -> At) -> Result<u64, W
 }
 
 /// One tensor of the header.
-struct Entry {
+struct HeaderTensor {
     name: String,
     tensor: TensorJson,
 }
@@ -144,7 +144,7 @@ struct TensorJson {
 
 /// The header: tensors in the file's order. Its `__metadata__` is checked and dropped.
 struct Header {
-    tensors: Vec<Entry>,
+    tensors: Vec<HeaderTensor>,
 }
 
 impl<'de> Deserialize<'de> for Header {
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Header {
                     if tensors.len() as u64 == MAX_TENSORS {
                         return Err(de::Error::custom(format_args!("more than {MAX_TENSORS} tensors")));
                     }
-                    tensors.push(Entry { name, tensor: map.next_value()? });
+                    tensors.push(HeaderTensor { name, tensor: map.next_value()? });
                 }
                 Ok(Header { tensors })
             }

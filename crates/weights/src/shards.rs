@@ -33,7 +33,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
         return Err(WeightsError::ShardName { at: opened.metadata.at(NO), shard, count });
     };
 
-    let mut all = Model { metadata: None, files: Vec::new(), tensors: Vec::new() };
+    let mut all = ShardContents { metadata: None, files: Vec::new(), tensors: Vec::new() };
     let mut opened = Some((opened, bytes));
     for i in 0..count {
         let file = path.with_file_name(format!("{stem}{}", suffix(i + 1)));
@@ -61,13 +61,13 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
 }
 
 /// The contents of the shards read so far.
-struct Model {
+struct ShardContents {
     metadata: Option<Metadata>, // of the first shard
     files: Vec<OpenFile>,
     tensors: Vec<Stored>,
 }
 
-impl Model {
+impl ShardContents {
     fn push(&mut self, file: &Path, gguf: GgufFile, bytes: Arc<FileBytes>) -> Result<(), WeightsError> {
         let index = self.files.len();
         let found = (self.tensors.len() + gguf.tensors.len()) as u64;

@@ -1,4 +1,5 @@
-//! Damaged files: whatever is cut or changed in a valid one, reading it ends in a value or an error.
+//! Damaged files: whatever is cut or changed in a valid one, reading it ends in a value or an
+//! error.
 
 use std::path::Path;
 
@@ -54,7 +55,8 @@ fn check(result: Result<(), WeightsError>) -> bool {
 #[test]
 fn a_model_cut_at_every_byte_of_its_header_is_an_error() {
     let (bytes, data) = model(TensorType::F16);
-    // Every byte near the start and the end of the header, every seventh between: the vocabulary makes it long.
+    // Every byte near the start and the end of the header, every seventh between: the vocabulary
+    // makes it long.
     for cut in (0..2000).chain((2000..data - 2000).step_by(7)).chain(data - 2000..data) {
         assert!(!check(read_all(bytes[..cut].to_vec())), "cut at byte {cut} of {data}");
     }

@@ -1,4 +1,5 @@
-//! GGUF files, right and wrong: each kind of fault gives its own error, on one line, with file, field and offset.
+//! GGUF files, right and wrong: each kind of fault gives its own error, on one line, with file,
+//! field and offset.
 
 use std::path::Path;
 
@@ -9,7 +10,8 @@ fn open(bytes: Vec<u8>) -> Result<Checkpoint, WeightsError> {
     Checkpoint::from_gguf_bytes(Path::new("dir/tiny.gguf"), bytes)
 }
 
-/// The error's text, after checking what holds for every one: a single line that begins with the file, and an offset.
+/// The error's text, after checking what holds for every one: a single line that begins with the
+/// file, and an offset.
 fn fault(builder: &GgufBuilder) -> String {
     fault_of(builder.bytes())
 }

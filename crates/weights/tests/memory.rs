@@ -16,9 +16,11 @@ fn status(field: &str) -> usize {
     line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
 }
 
-/// Opens `path` and holds the growth of resident memory at its peak against the bound for a file of `size` bytes.
+/// Opens `path` and holds the growth of resident memory at its peak against the bound for a file of
+/// `size` bytes.
 fn within(path: &Path, size: usize, read: impl FnOnce(Result<Checkpoint, WeightsError>)) {
-    // Sets the peak to what is resident now (proc(5), clear_refs); where that is not allowed, the test sees less.
+    // Sets the peak to what is resident now (proc(5), clear_refs); where that is not allowed, the
+    // test sees less.
     let _ = fs::write("/proc/self/clear_refs", "5");
     let before = status("VmHWM");
     read(Checkpoint::open(path));
@@ -83,7 +85,8 @@ fn memory_stays_below_the_files_size_and_64_mib() {
     within(&path, size(&path), |r| drop(r.expect("valid")));
     drop(builder);
 
-    // Safetensors: a header as long as is allowed, of the shortest entries, of one long name, and of escapes.
+    // Safetensors: a header as long as is allowed, of the shortest entries, of one long name, and
+    // of escapes.
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config.json"), "{}").expect("written");
     let path = folder.path().join("model.safetensors");

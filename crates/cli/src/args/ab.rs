@@ -1,4 +1,5 @@
-//! The flags of `selfspec ab` and `selfspec replay`, which read what `selfspec serve --record` wrote.
+//! The flags of `selfspec ab` and `selfspec replay`, which read what `selfspec serve --record`
+//! wrote.
 
 use std::path::PathBuf;
 

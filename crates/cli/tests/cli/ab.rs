@@ -19,7 +19,8 @@ fn line(id: usize, arm: &str, by: &str, ms: f64, tokens: u32) -> Value {
     })
 }
 
-/// 40 requests of each arm, whose times differ from request to request; with speculation rounds give two tokens.
+/// 40 requests of each arm, whose times differ from request to request; with speculation rounds
+/// give two tokens.
 fn record(plain_ms: f64, speculation_ms: f64) -> String {
     let spread = |i: usize| 0.9 + 0.2 * (i * 7 % 40) as f64 / 40.0;
     let plain = (0..40).map(|i| line(i, "plain", "share", plain_ms * spread(i), 1));

@@ -1,4 +1,5 @@
-//! `bench serve` against this program's server on a tiny model, and against servers that behave badly.
+//! `bench serve` against this program's server on a tiny model, and against servers that behave
+//! badly.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -159,7 +160,7 @@ fn a_model_that_is_not_served_is_said() {
     let server = Server::new(&[]);
     let ran = bench(&server.url, &["--model", "other"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(ran.stderr.starts_with("error: the server answers 404: there is no model \"other\" here"), "{ran:?}");
+    assert!(ran.stderr.starts_with("error: the server answers 404: no model \"other\""), "{ran:?}");
 }
 
 #[test]

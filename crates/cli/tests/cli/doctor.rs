@@ -1,5 +1,6 @@
-//! `doctor` on tiny models: a healthy one has no fault, and each fault that is planted is the first that is named. No test here goes by a measured
-//! speed: what says something about speed is a note, and c is compared with what is believed of the same steps.
+//! `doctor` on tiny models: a healthy one has no fault, and each fault that is planted is the first
+//! that is named. No test here goes by a measured speed: what says something about speed is a note,
+//! and c is compared with what is believed of the same steps.
 
 use std::path::{Path, PathBuf};
 
@@ -158,7 +159,8 @@ fn tune(own: &Path, changes: &Value) {
     std::fs::write(selfspec_engine::Tuning::path(own), tuning.to_string()).expect("written");
 }
 
-/// A draft vocabulary counted on the answers to one kind of prompt covers those of another badly: a shift that a real tuning knows too.
+/// A draft vocabulary counted on the answers to one kind of prompt covers those of another badly: a
+/// shift that a real tuning knows too.
 #[test]
 fn prompts_of_a_kind_that_the_tuning_never_saw_are_named_as_that() {
     let (dir, own) = copy();

@@ -1,4 +1,5 @@
-//! Wrong usage is exit code 2 and comes before a model is loaded; failures are exit code 1. One `error:` line, at most one `hint:`.
+//! Wrong usage is exit code 2 and comes before a model is loaded; failures are exit code 1. One
+//! `error:` line, at most one `hint:`.
 
 use super::support::{file, finish, model, ran, selfspec};
 
@@ -70,7 +71,8 @@ fn values_out_of_range_are_refused_before_the_model_is_loaded() {
     }
 }
 
-/// `run` of a model that is absent, with variables: exit code 1 means that flags and variables were found good.
+/// `run` of a model that is absent, with variables: exit code 1 means that flags and variables were
+/// found good.
 fn with_variables(args: &[&str], variables: &[(&str, &str)]) -> super::support::Ran {
     let home = tempfile::tempdir().expect("a temporary folder");
     finish(selfspec(home.path()).args(["run", ABSENT]).args(args).envs(variables.iter().copied()))

@@ -1,4 +1,5 @@
-//! `train layer-skip` on a tiny model: from text to a model that other commands run, and the regression run that refuses a worse one.
+//! `train layer-skip` on a tiny model: from text to a model that other commands run, and the
+//! regression run that refuses a worse one.
 
 use std::path::Path;
 

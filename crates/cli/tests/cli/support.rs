@@ -25,12 +25,14 @@ static MODELS: LazyLock<Models> = LazyLock::new(|| {
     Models { dir }
 });
 
-/// The path of a shared model: `tiny.gguf`, `bare.gguf` (no chat template), `folder`, `broken.gguf`.
+/// The path of a shared model: `tiny.gguf`, `bare.gguf` (no chat template), `folder`,
+/// `broken.gguf`.
 pub(crate) fn model(name: &str) -> String {
     MODELS.dir.path().join(name).display().to_string()
 }
 
-/// The command in an environment of its own: no variables but the ones it needs, an empty cache, empty standard input.
+/// The command in an environment of its own: no variables but the ones it needs, an empty cache,
+/// empty standard input.
 pub(crate) fn selfspec(home: &Path) -> Command {
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("selfspec");
     command.env_clear().env("SELFSPEC_HOME", home).env("HOME", home).env("COLUMNS", "100");

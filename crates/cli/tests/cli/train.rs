@@ -1,10 +1,12 @@
-//! `train head` on a tiny model: from prompts to a head that drafts, in stages that go on where they were.
+//! `train head` on a tiny model: from prompts to a head that drafts, in stages that go on where
+//! they were.
 
 use std::path::Path;
 
 use super::support::{Ran, file, finish, model, ran, selfspec};
 
-/// Flags that make a training short: the tiny model's answers are noise, and a head learns what it can of them.
+/// Flags that make a training short: the tiny model's answers are noise, and a head learns what it
+/// can of them.
 fn train(dir: &Path, more: &[&str]) -> Ran {
     let (out, work) = (dir.join("head.safetensors"), dir.join("work"));
     let tiny = model("tiny.gguf");

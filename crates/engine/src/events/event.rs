@@ -8,8 +8,9 @@ use selfspec_speculate::{RoundTrace, SpecStats, TokenSource};
 
 use crate::error::EngineError;
 
-/// One thing that happened to a request. A stream is `Prompt`, any number of `Token`, then `Done` or `Failed`; a request
-/// that fails or is cancelled before its prompt is admitted skips to the end.
+/// One thing that happened to a request. A stream is `Prompt`, any number of `Token`, then `Done`
+/// or `Failed`; a request that fails or is cancelled before its prompt is admitted skips to the
+/// end.
 #[derive(Debug)]
 pub enum Event {
     /// The request was admitted.
@@ -30,8 +31,9 @@ pub enum Event {
 pub struct TokenEvent {
     /// The token.
     pub id: TokenId,
-    /// The text that became certain with it: whole characters, nothing that may yet turn out to belong to a stop string. Often
-    /// empty, sometimes longer than the token. The texts of a stream, joined, are the generated text.
+    /// The text that became certain with it: whole characters, nothing that may yet turn out to
+    /// belong to a stop string. Often empty, sometimes longer than the token. The texts of a
+    /// stream, joined, are the generated text.
     pub text: String,
     /// What its round got it from.
     pub source: TokenSource,
@@ -41,8 +43,8 @@ pub struct TokenEvent {
     pub progress: Progress,
 }
 
-/// How far a request has come. Times and what speculation did are as of the round that the latest token belongs to: all tokens of a
-/// round come at once.
+/// How far a request has come. Times and what speculation did are as of the round that the latest
+/// token belongs to: all tokens of a round come at once.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
     /// Tokens of the prompt.
@@ -76,12 +78,12 @@ pub enum FinishReason {
     Cancelled,
 }
 
-impl From<selfspec_speculate::FinishReason> for FinishReason {
-    fn from(reason: selfspec_speculate::FinishReason) -> Self {
+impl From<selfspec_speculate::SequenceEnd> for FinishReason {
+    fn from(reason: selfspec_speculate::SequenceEnd) -> Self {
         match reason {
-            selfspec_speculate::FinishReason::Stop => FinishReason::Stop,
-            selfspec_speculate::FinishReason::Length => FinishReason::Length,
-            selfspec_speculate::FinishReason::Context => FinishReason::Context,
+            selfspec_speculate::SequenceEnd::Stop => FinishReason::Stop,
+            selfspec_speculate::SequenceEnd::Length => FinishReason::Length,
+            selfspec_speculate::SequenceEnd::Context => FinishReason::Context,
         }
     }
 }
@@ -116,8 +118,8 @@ pub struct Summary {
     pub predicted_s: f64,
     /// The rounds after the first that gave a token.
     pub gaps: Vec<Gap>,
-    /// What speculation did. Its counts are of whole rounds: tokens that a round accepted after a stop string are in them and
-    /// nowhere else.
+    /// What speculation did. Its counts are of whole rounds: tokens that a round accepted after a
+    /// stop string are in them and nowhere else.
     pub stats: SpecStats,
     /// The latest rounds, oldest first, if the request asked for a trace.
     pub trace: Vec<RoundTrace>,

@@ -33,9 +33,10 @@ impl Generation {
         Generation { events, canceller, ended: false }
     }
 
-    /// Ends the request at the next step, with what it has generated so far: the stream goes on to an [`Event::Done`] whose
-    /// reason is `cancelled`, unless it ends otherwise first. Text that was held back because it might have become part of a
-    /// stop string, or a character, is left out.
+    /// Ends the request at the next step, with what it has generated so far: the stream goes on to
+    /// an [`Event::Done`] whose reason is `cancelled`, unless it ends otherwise first. Text that
+    /// was held back because it might have become part of a stop string, or a character, is left
+    /// out.
     pub fn cancel(&self) {
         self.canceller.cancel();
     }

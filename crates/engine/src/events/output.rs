@@ -1,7 +1,8 @@
 //! From committed tokens to what the consumer sees: text, stop strings, events.
 //!
-//! Tokens go through one at a time, in order, however many a round committed. So the cut after an end-of-text token or a
-//! stop string is at the same token with speculation as without, and tokens committed after it are seen by nobody.
+//! Tokens go through one at a time, in order, however many a round committed. So the cut after an
+//! end-of-text token or a stop string is at the same token with speculation as without, and tokens
+//! committed after it are seen by nobody.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ struct Text {
 }
 
 impl Output {
-    /// `continues`: a space that comes first is text. Control tokens are left out of it, but for those `spelled`. Without a tokenizer there are ids and no text, and `stop` is not looked at.
+    /// `continues`: a space that comes first is text. Control tokens are left out of it, but for
+    /// those `spelled`. Without a tokenizer there are ids and no text, and `stop` is not looked at.
     pub(crate) fn new(
         tokenizer: Option<Arc<Tokenizer>>,
         continues: bool,
@@ -45,8 +47,9 @@ impl Output {
         Output { text, events, ids: Vec::new(), whole: String::new() }
     }
 
-    /// Takes the tokens of one round, after which the request has come as far as `progress` says. `ending` says why the sequence ended
-    /// with the last of them, if it did. Returns why it has ended: a stop string may come first.
+    /// Takes the tokens of one round, after which the request has come as far as `progress` says.
+    /// `ending` says why the sequence ended with the last of them, if it did. Returns why it has
+    /// ended: a stop string may come first.
     pub(crate) fn take(
         &mut self,
         committed: &mut Vec<CommittedToken>,
@@ -96,8 +99,9 @@ impl Output {
 }
 
 impl Text {
-    /// Appends to `out` the text that is certain after `id`; true when a stop string is complete. The token of an end-of-text has
-    /// no text, and with the sequence's last token everything held back comes out.
+    /// Appends to `out` the text that is certain after `id`; true when a stop string is complete.
+    /// The token of an end-of-text has no text, and with the sequence's last token everything held
+    /// back comes out.
     fn push(&mut self, id: TokenId, ending: Option<FinishReason>, out: &mut String) -> bool {
         self.delta.clear();
         if ending != Some(FinishReason::Stop) {

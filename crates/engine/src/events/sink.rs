@@ -2,12 +2,15 @@
 
 use crate::events::event::Event;
 
-/// Takes the events of one request as they come. The engine's thread calls it, and every request waits for it: it must neither block nor panic.
+/// Takes the events of one request as they come. The engine's thread calls it, and every request
+/// waits for it: it must neither block nor panic.
 pub trait EventSink: Send {
-    /// Takes the next event. After [`Event::Done`] or [`Event::Failed`] there is none; an engine that goes away without either drops the sink.
+    /// Takes the next event. After [`Event::Done`] or [`Event::Failed`] there is none; an engine
+    /// that goes away without either drops the sink.
     fn take(&mut self, event: Event);
 
-    /// What else the consumer would take. It is asked before each step; a round that is under way may bring a few events after [`Demand::Later`].
+    /// What else the consumer would take. It is asked before each step; a round that is under way
+    /// may bring a few events after [`Demand::Later`].
     fn demand(&self) -> Demand {
         Demand::More
     }
@@ -18,7 +21,8 @@ pub trait EventSink: Send {
 pub enum Demand {
     /// Events, as fast as they come.
     More,
-    /// Nothing for now: the request gives its place and its pages to others, and goes on, to the same tokens, when there is demand again.
+    /// Nothing for now: the request gives its place and its pages to others, and goes on, to the
+    /// same tokens, when there is demand again.
     Later,
     /// Nothing ever again: the request is cancelled.
     Never,

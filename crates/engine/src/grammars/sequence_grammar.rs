@@ -6,9 +6,9 @@ use selfspec_text::{Grammar, GrammarState, TextError};
 
 /// The grammar of a sequence: the tokens that it allows next.
 ///
-/// The automaton adds states as it runs, also for rejected drafts, and the number of states is bounded.
-/// When it is full it is built again from the committed tokens, so drafts never decide whether it can
-/// go on.
+/// The automaton adds states as it runs, also for rejected drafts, and the number of states is
+/// bounded. When it is full it is built again from the committed tokens, so drafts never decide
+/// whether it can go on.
 #[derive(Debug)]
 pub(crate) struct SequenceGrammar {
     grammar: Grammar,

@@ -1,15 +1,15 @@
 //! Compilations of grammars: a bounded number at a time, on threads of their own; the others wait.
 //!
 //! Equal grammars compile once, also at the same time, and their results are cached. A waiter that
-//! leaves is forgotten; a compilation without waiters is stopped. A thread gives its slot back before
-//! it answers.
+//! leaves is forgotten; a compilation without waiters is stopped. A thread gives its slot back
+//! before it answers.
 //!
 //! **Slow grammars.** A compilation may use [`Limits::processor_time`] of its own thread, so other
 //! work of the machine does not count. Beyond that its waiters are refused and it is stopped. The
-//! thread cannot be ended: it keeps its slot until it comes to the next stage of the work. Only sources
-//! with expressions that hold at the same time can be slow for long, and these share
-//! [`Limits::intersecting`] of the slots. So they never take all slots, and cost that many threads at
-//! most.
+//! thread cannot be ended: it keeps its slot until it comes to the next stage of the work. Only
+//! sources with expressions that hold at the same time can be slow for long, and these share
+//! [`Limits::intersecting`] of the slots. So they never take all slots, and cost that many threads
+//! at most.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,8 +71,8 @@ impl Default for Limits {
 /// Takes the grammar, or the error. Called once, on a thread of the service or by the caller's own.
 pub(crate) type OnCompiled = Box<dyn FnOnce(Result<Grammar, EngineError>) + Send>;
 
-/// A request's place among the waiters for a grammar. Dropping it gives the place up: the compilation
-/// ends if nobody else waits for it.
+/// A request's place among the waiters for a grammar. Dropping it gives the place up: the
+/// compilation ends if nobody else waits for it.
 #[must_use = "dropping it gives the grammar up"]
 pub struct GrammarTicket {
     place: Option<(Arc<Shared>, u64)>,
@@ -242,7 +242,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives free slots to queued compilations, in order. Refuses those that no slot will come free for.
+    /// Gives free slots to queued compilations, in order. Refuses those that no slot will come free
+    /// for.
     fn start_queued(self: &Arc<Self>, state: &mut State) -> Answers {
         let mut answers = Answers::new();
         loop {

@@ -207,7 +207,8 @@ fn compilations_that_never_end_leave_slots_for_others() {
     assert!(again.into_iter().any(|compiled| compiled));
 }
 
-/// The time of a compilation is that of its own thread: one that waits for the processor is not slow.
+/// The time of a compilation is that of its own thread: one that waits for the processor is not
+/// slow.
 #[cfg(target_os = "linux")]
 #[test]
 fn only_processor_time_makes_a_compilation_slow() {

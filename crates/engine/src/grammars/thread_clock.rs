@@ -27,8 +27,8 @@ impl ThreadClock {
         }
     }
 
-    /// The processor time since the clock was made. Elapsed time where the system does not tell, or the
-    /// thread is gone.
+    /// The processor time since the clock was made. Elapsed time where the system does not tell, or
+    /// the thread is gone.
     pub(crate) fn used(&self) -> Duration {
         let now = self.stat.as_deref().and_then(processor_time);
         now.map_or_else(|| self.started.elapsed(), |now| now.saturating_sub(self.before))

@@ -1,4 +1,4 @@
-//! What drafts have of their own, beside the model: an exit head, and a draft vocabulary.
+//! The exit head and the draft vocabulary of a model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use selfspec_model::{CpuModel, DraftHeads, DraftVocab, ExitHead, ExitHeadCard, T
 use crate::error::EngineError;
 use crate::loading::tuning::Tuning;
 
-/// Exit heads that are part of this program: files, each of which says for which model it is. `heads/README.md` tells how they were made.
+/// Built-in exit heads. Each file names its model; `heads/README.md` says how they were trained.
 const BUILT_IN: &[&[u8]] = &[include_bytes!("../../heads/smollm2-135m.safetensors")];
 
 /// Which exit head a model is loaded with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ExitHeadSource {
-    /// The one that this program brings for the model, if it does.
+    /// The built-in head of the model, if there is one.
     #[default]
     BuiltIn,
     /// None.
     Off,
-    /// The one of a file, which must be the model's.
+    /// The head in a file, which must be the model's.
     File(PathBuf),
 }
 
-/// What drafts are given beside the model.
+/// The parts of a model that only drafts use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DraftSetup {
     /// The exit head.
     pub exit_head: ExitHeadSource,
-    /// Tokens that layer skip is held to, ascending; empty: all.
+    /// The draft vocabulary of layer skip, ascending; empty: all tokens.
     pub vocab: Vec<TokenId>,
-    /// Leaves the model's [`Tuning`] unread.
+    /// Ignores the model's [`Tuning`].
     pub untuned: bool,
 }
 
@@ -41,7 +41,7 @@ impl DraftSetup {
         DraftSetup { exit_head: ExitHeadSource::Off, vocab: Vec::new(), untuned: true }
     }
 
-    /// The same with what a tuning says, where nothing else is asked for.
+    /// The same, with a tuning's choices where the setup has none.
     pub(crate) fn tuned(&self, tuning: &Tuning) -> Self {
         let mut setup = self.clone();
         if setup.vocab.is_empty() {
@@ -62,7 +62,8 @@ impl DraftSetup {
     ) -> Result<DraftHeads, EngineError> {
         let read = |path: &Path, bytes: &[u8]| {
             let head = ExitHead::read(bytes, model, name, fingerprint, team);
-            head.map(Arc::new).map_err(|source| EngineError::ExitHead { path: path.to_owned(), source })
+            head.map(Arc::new)
+                .map_err(|source| EngineError::ExitHead { path: path.to_owned(), source: Box::new(source) })
         };
         let exit = match &self.exit_head {
             ExitHeadSource::Off => None,

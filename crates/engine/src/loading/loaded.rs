@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
-use selfspec_model::{CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, Fault, LayerPlan, Part, TokenId};
+use selfspec_model::{
+    BackendFault, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, LayerPlan, Part, TokenId,
+};
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
 
@@ -15,12 +17,13 @@ use crate::loading::text_files;
 use crate::loading::tuning::{TunedDrafter, Tuning};
 use crate::options::EngineOptions;
 
-/// Most bytes that the KV cache takes unless the options ask for more.
+/// Default limit of the KV cache, in bytes.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
-/// Positions that each sequence of a full batch can have at the same time, unless the options say otherwise.
+/// Default positions of each sequence in a full batch.
 const DEFAULT_SHARE: usize = 2048;
 
-/// A model in memory with its tokenizer and chat template; never changed. Engines opened over the same one share its weights.
+/// A model in memory with its tokenizer and chat template. It never changes, and engines share its
+/// weights.
 pub struct Loaded {
     model: Arc<CpuModel>,
     heads: DraftHeads,
@@ -30,10 +33,10 @@ pub struct Loaded {
     tuning: Option<Tuning>,
 }
 
-/// A model's tokenizer, and its chat template or why that cannot be used.
+/// A model's tokenizer, and its chat template or the error of compiling it.
 pub type TextOnly = (Option<Arc<Tokenizer>>, Result<Option<Arc<ChatTemplate>>, EngineError>);
 
-/// What turns text into tokens and back; all of it may be missing.
+/// The parts that turn text into tokens and back. Each may be missing.
 #[derive(Clone, Default)]
 pub(crate) struct TextSide {
     pub(crate) tokenizer: Option<Arc<Tokenizer>>,
@@ -45,16 +48,17 @@ pub(crate) struct TextSide {
 }
 
 impl Loaded {
-    /// Reads and packs a model: a `.gguf` file (any part of a sharded one) or a Hugging Face folder.
+    /// Reads and packs a model: a `.gguf` file (any part of a sharded one) or a Hugging Face
+    /// folder.
     ///
     /// # Errors
-    /// The files cannot be read, or do not hold a model and a tokenizer that can be run. A chat template that cannot be used is
-    /// an error only for requests that need it.
+    /// The files cannot be read, or do not hold a model and a tokenizer that can be run. A chat
+    /// template that cannot be used is an error only for requests that need it.
     pub fn open(path: &Path, threads: Option<usize>) -> Result<Arc<Loaded>, EngineError> {
         Loaded::open_with(path, threads, &DraftSetup::default())
     }
 
-    /// The same, with a choice of what drafts are given beside the model.
+    /// The same, with a choice of exit head, draft vocabulary and tuning.
     ///
     /// # Errors
     /// As [`Loaded::open`]; and an exit head that cannot be read, or is another model's.
@@ -72,7 +76,7 @@ impl Loaded {
             if !fits {
                 tracing::warn!(model = %path.display(), "the tuning beside the model is of other weights, and is not used");
             }
-            // Who names a head wants to see what it does.
+            // A user who names a head wants to measure that head.
             let named = matches!(setup.exit_head, ExitHeadSource::File(_)) && tuning.drafter != TunedDrafter::ExitHead;
             if fits && named {
                 tracing::info!("the tuning beside the model is not used: another exit head is named");
@@ -100,7 +104,8 @@ impl Loaded {
         text.fits(info.vocab, path)
     }
 
-    /// The tokenizer and the chat template of a model, as far as it has them, without reading its weights.
+    /// The tokenizer and the chat template of a model, as far as it has them, without reading its
+    /// weights.
     ///
     /// # Errors
     /// The files cannot be read, or do not hold a tokenizer that can be used.
@@ -113,7 +118,7 @@ impl Loaded {
         Ok((text.tokenizer, template))
     }
 
-    /// What the model is.
+    /// Facts about the model.
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
@@ -123,22 +128,23 @@ impl Loaded {
         self.text.tokenizer.as_ref()
     }
 
-    /// What drafts have beside the model.
+    /// The exit head and the draft vocabulary.
     pub fn draft_heads(&self) -> &DraftHeads {
         &self.heads
     }
 
-    /// What tells the model's weights from others; see [`Checkpoint::fingerprint`].
+    /// The fingerprint of the weights; see [`Checkpoint::fingerprint`].
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// What `tune` found out about the model, if it did.
+    /// The result of `tune` for the model, if there is one.
     pub fn tuning(&self) -> Option<&Tuning> {
         self.tuning.as_ref()
     }
 
-    /// The same model with a draft vocabulary of these tokens, which ascend. The weights are shared.
+    /// The same model with a draft vocabulary of these tokens, which ascend. The weights are
+    /// shared.
     ///
     /// # Errors
     /// The tokens are none, do not ascend, or are not the model's.
@@ -161,14 +167,14 @@ impl Loaded {
         &self.model
     }
 
-    /// Bytes of K and V that one position takes in a cache of that type, those of an exit head included.
+    /// Bytes of K and V of one position in a cache of that type, with those of an exit head.
     pub fn kv_bytes_per_position(&self, kv_type: KvType) -> usize {
         let layers = self.info.n_layers + usize::from(self.heads.exit.is_some());
         self.info.kv_bytes_per_position(kv_type) / self.info.n_layers * layers
     }
 
-    /// Bytes that a pass of one row at position `context` streams: the weights of the plan's layers and of the head, and K and V of
-    /// `context` positions in those layers.
+    /// Bytes that a pass of one row at position `context` streams: the weights of the plan's layers
+    /// and of the head, and K and V of `context` positions in those layers.
     pub fn pass_bytes(&self, plan: &LayerPlan, kv_type: KvType, context: usize) -> u64 {
         let c = self.model.config();
         let seen = |layer: &usize| context - c.first_visible(*layer, context).min(context);
@@ -177,7 +183,7 @@ impl Loaded {
         (self.model.pass_bytes(plan) + kv) as u64
     }
 
-    /// Bytes that one part of such a pass streams; 0 for the parts that work on what is in the caches.
+    /// Bytes that one part of such a pass streams; 0 for parts that work in the processor's caches.
     pub fn part_bytes(&self, part: Part, kv_type: KvType, context: usize) -> u64 {
         let full = LayerPlan::full(self.info.n_layers);
         match part {
@@ -190,7 +196,7 @@ impl Loaded {
         &self.text
     }
 
-    /// How the options come out for this model.
+    /// The backend's options for this model.
     pub(crate) fn cpu_options(&self, options: &EngineOptions) -> Result<CpuOptions, EngineError> {
         let isa = match options.isa {
             // Parsing refuses a set that this processor lacks.
@@ -217,7 +223,7 @@ impl Loaded {
         Ok(CpuOptions { isa, threads: options.resolved_threads(), context, kv_positions, kv_type: options.kv_type })
     }
 
-    pub(crate) fn backend(&self, options: &CpuOptions, fault: Option<Fault>) -> Result<CpuBackend, EngineError> {
+    pub(crate) fn backend(&self, options: &CpuOptions, fault: Option<BackendFault>) -> Result<CpuBackend, EngineError> {
         let mut backend = CpuBackend::with_heads(self.model.clone(), self.heads.clone(), options)?;
         fault.into_iter().for_each(|fault| backend.plant(fault));
         Ok(backend)

@@ -1,4 +1,4 @@
-//! What a model is, for people to read.
+//! Facts about a model, for people to read.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use selfspec_weights::{Checkpoint, Source};
 
 use crate::error::EngineError;
 
-/// What a model is: read from its files without loading the weights.
+/// Facts about a model, read from its files without loading the weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// The name its makers gave it, if the files say.
+    /// The name in its files, if they have one.
     pub name: Option<String>,
     /// Architecture, as GGUF names it: `llama`, `qwen2`, `qwen3`, `gemma3`.
     pub architecture: String,
@@ -29,11 +29,11 @@ pub struct ModelInfo {
     pub head_dim: usize,
     /// Size of the vocabulary.
     pub vocab: usize,
-    /// Positions that the model was made for.
+    /// Context length that the model was trained for, in positions.
     pub context: usize,
     /// Numbers in all tensors.
     pub parameters: u64,
-    /// The mix of tensor types that its makers chose, for example `Q4_K_M`, if the file names one that is known.
+    /// The file's mix of tensor types, for example `Q4_K_M`, if the file names a known one.
     pub file_type: Option<&'static str>,
     /// Tensor types, those with the most bytes first.
     pub tensor_types: Vec<TensorTypeInfo>,
@@ -41,7 +41,7 @@ pub struct ModelInfo {
     pub file_bytes: u64,
     /// Bytes of the weights in memory.
     pub weight_bytes: u64,
-    /// Whether the model brings a chat template.
+    /// Whether the model has a chat template.
     pub chat_template: bool,
 }
 
@@ -76,7 +76,7 @@ impl ModelInfo {
             }
         };
         let file_type = match checkpoint.source() {
-            // It is only shown, so one that is malformed is none.
+            // It is only shown, so a malformed one is left out.
             Source::Gguf(metadata) => metadata.u64("general.file_type").ok().flatten().and_then(file_type),
             Source::HuggingFace { .. } => None,
         };
@@ -121,7 +121,7 @@ impl ModelInfo {
         })
     }
 
-    /// All that a bare backend tells of its model; the rest is 0.
+    /// The facts that a bare backend knows; the others are 0.
     pub(crate) fn of_backend(backend: &dyn Backend) -> ModelInfo {
         ModelInfo {
             name: None,
@@ -148,15 +148,16 @@ impl ModelInfo {
         self.n_layers * self.kv_heads * kv_type.head_bytes(self.head_dim)
     }
 
-    /// Estimate of the memory that the model needs with this many positions in its KV cache: weights and K and V. Buffers
-    /// and the vocabulary come to some tens of MiB more.
+    /// Estimate of the memory for the weights and a KV cache of this many positions, in bytes.
+    /// Buffers and the vocabulary need some tens of MiB more.
     pub fn memory_bytes(&self, kv_type: KvType, positions: usize) -> u64 {
         let position = self.kv_bytes_per_position(kv_type) as u64;
         self.weight_bytes.saturating_add(position.saturating_mul(positions as u64))
     }
 }
 
-/// `general.file_type` (`enum llama_ftype` of llama.cpp): the mixes of the tensor types that can be run here.
+/// `general.file_type` (`enum llama_ftype` of llama.cpp): the mixes of the tensor types that can be
+/// run here.
 fn file_type(id: u64) -> Option<&'static str> {
     Some(match id {
         0 => "F32",

@@ -1,8 +1,8 @@
-//! Where the vocabulary and the chat template of a checkpoint are written, and what else beside the weights says how text
-//! begins and ends.
+//! The vocabulary, the chat template and the end tokens of a checkpoint, read from its files.
 //!
-//! GGUF keeps them in its metadata (GGUF specification, "tokenizer"); a Hugging Face folder in `tokenizer.json`,
-//! `tokenizer_config.json`, `chat_template.jinja`, `generation_config.json` and `config.json`.
+//! GGUF keeps them in its metadata (GGUF specification, "tokenizer"); a Hugging Face folder in
+//! `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `generation_config.json` and
+//! `config.json`.
 
 use std::path::Path;
 
@@ -18,14 +18,15 @@ pub(crate) struct Vocabulary {
     pub(crate) tokenizer: Tokenizer,
     /// Source of the chat template.
     pub(crate) template: Option<String>,
-    /// Ids that end a text, as the files beside the tokenizer say.
+    /// Ids that end a text, from the files beside the tokenizer.
     pub(crate) eos: Vec<TokenId>,
 }
 
-/// Reads the text side of a checkpoint. `None` if it has no tokenizer at all: a model may be run on token ids.
+/// Reads the text side of a checkpoint. `None` if it has no tokenizer: a model can run on token
+/// ids.
 ///
 /// # Errors
-/// A file or key that is there and does not say what it should.
+/// A file or key is there and is malformed.
 pub(crate) fn read(source: &Source) -> Result<Option<Vocabulary>, EngineError> {
     match source {
         Source::Gguf(metadata) => read_gguf(metadata),
@@ -47,7 +48,7 @@ fn gguf_vocab(metadata: &Metadata) -> Result<GgufVocab, WeightsError> {
     let strings = |key: &str| -> Result<Vec<String>, WeightsError> {
         Ok(metadata.strings(key)?.unwrap_or_default().into_iter().map(str::to_owned).collect())
     };
-    // An id beyond 32 bits is in no vocabulary: the tokenizer refuses the largest one by its name.
+    // An id beyond 32 bits is in no vocabulary. The tokenizer refuses the largest id by its name.
     let id = |key: &str| -> Result<Option<TokenId>, WeightsError> {
         Ok(metadata.u64(key)?.map(|id| TokenId::try_from(id).unwrap_or(TokenId::MAX)))
     };

@@ -1,4 +1,4 @@
-//! What `tune` found out about a model on a machine: a file beside the model, which later runs read.
+//! The result of `tune` for a model on a machine: a file beside the model, which later runs read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 
-/// How to draft, as it was measured to pay best.
+/// The drafter that was measured as the fastest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "drafter", rename_all = "kebab-case")]
 pub enum TunedDrafter {
-    /// Nothing pays.
+    /// No drafter pays.
     Off,
-    /// Copying from the context alone.
+    /// Prompt lookup alone.
     PromptLookup,
-    /// Copying, else all layers but `from..to`.
+    /// Prompt lookup, else layer skip with all layers but `from..to`.
     LayerSkip {
         /// First layer that drafts leave out.
         from: usize,
         /// One past the last one.
         to: usize,
     },
-    /// Copying, else the exit head.
+    /// Prompt lookup, else the exit head.
     ExitHead,
 }
 
-/// What `tune` found out about a model on a machine.
+/// The result of `tune` for a model on a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Version of the file's format: 1.
@@ -48,17 +48,18 @@ pub struct Tuning {
     pub drafter: TunedDrafter,
     /// Median speed-up over plain decoding that was measured with it.
     pub speedup: f64,
-    /// Tokens that layer skip is held to, ascending; empty: all.
+    /// The draft vocabulary of layer skip, ascending; empty: all tokens.
     #[serde(default)]
     pub draft_vocab: Vec<TokenId>,
-    /// The exit head's file, where it is not the one that this program brings.
+    /// The file of the exit head, if it is not a built-in one.
     #[serde(default)]
     pub exit_head: Option<PathBuf>,
-    /// Share of drafts accepted by category of prompts, with 4 drafted a round: of the first of a round, of the second where the first was accepted, and so
-    /// on, as far as enough of them were judged. `doctor` compares with it.
+    /// Share of drafts accepted by category of prompts, with 4 drafted a round. The first number is
+    /// that of a round's first draft, the second that of its second draft where the first was
+    /// accepted, and so on, while there were enough of them. `doctor` compares with it.
     #[serde(default)]
     pub acceptance: BTreeMap<String, Vec<f64>>,
-    /// c, the cost of a draft step over that of a plain step; `None` where nothing runs to draft.
+    /// c, the cost of a draft step over that of a plain step; `None` where no layers run to draft.
     #[serde(default)]
     pub c: Option<f64>,
 }
@@ -67,7 +68,7 @@ impl Tuning {
     /// The version that is read and written.
     pub const VERSION: u32 = 1;
 
-    /// Where the tuning of a model lies: beside a file, inside a folder.
+    /// The path of a model's tuning: beside a file, inside a folder.
     pub fn path(model: &Path) -> PathBuf {
         if model.is_dir() {
             return model.join("selfspec-tuning.json");
@@ -80,7 +81,7 @@ impl Tuning {
     /// The tuning of the model at `model`; `None` if there is none.
     ///
     /// # Errors
-    /// The file cannot be read, or is no tuning.
+    /// The file cannot be read, or does not hold a tuning.
     pub fn read(model: &Path) -> Result<Option<Tuning>, EngineError> {
         let path = Tuning::path(model);
         let bytes = match std::fs::read(&path) {
@@ -105,7 +106,7 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Writes it for the model at `model`, whole or not at all. Returns where.
+    /// Writes it for the model at `model`, whole or not at all. Returns its path.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -123,7 +124,7 @@ impl Tuning {
         Ok(path)
     }
 
-    /// The speculation of a request that asks for none in particular, on a model of `n_layers` layers.
+    /// The speculation of a request that does not choose, on a model of `n_layers` layers.
     ///
     /// # Errors
     /// Its layers do not fit the model.

@@ -1,4 +1,4 @@
-//! What the engine has done since it was opened, and what it has at hand.
+//! Counters since the engine was opened, and gauges of its load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const INTER_TOKEN: &[f64] = &[
     2.5, 10.0,
 ];
 
-/// Written by the engine's thread, read by anyone.
+/// The counters, written by the engine thread and read by any thread.
 #[derive(Debug)]
 pub(crate) struct Counters {
     steps: AtomicU64,
@@ -39,7 +39,8 @@ pub(crate) struct Counters {
     pages_cached: AtomicU64,
 }
 
-/// What the engine has done since it was opened, and what it has at hand. Arrays of two: of requests without speculation, of those with it.
+/// Counters since the engine was opened, and gauges of its load. Arrays of two hold the number for
+/// requests without speculation, and the number for those with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineCounters {
     /// Steps run.
@@ -52,9 +53,9 @@ pub struct EngineCounters {
     pub step_seconds: [f64; StepKind::ALL.len()],
     /// Tokens of the prompts of admitted requests.
     pub prompt_tokens: [u64; 2],
-    /// Of all of them, tokens whose KV an earlier request had left behind.
+    /// Of all of them, tokens whose KV was in the prefix cache.
     pub cached_tokens: u64,
-    /// Tokens generated, those of requests included that have not ended, or have failed.
+    /// Tokens generated, also by requests that still run or have failed.
     pub generated_tokens: [u64; 2],
     /// Times between tokens. The tokens of a round share the time since the round before.
     pub inter_token: [HistogramReading; 2],
@@ -68,27 +69,27 @@ pub struct EngineCounters {
     pub bypassed: [u64; RoundReason::LABELS.len()],
     /// Steps that panicked.
     pub panics: u64,
-    /// Times that a request gave its pages to older ones, to be computed again later.
+    /// Preemptions.
     pub preemptions: u64,
-    /// Sequences that take part in steps now.
+    /// Requests that run.
     pub running: u64,
-    /// Sequences that wait to be admitted, or admitted again.
+    /// Requests that are queued, preempted ones included.
     pub waiting: u64,
     /// KV pages in all.
     pub pages: u64,
     /// Of these, pages that hold something.
     pub pages_used: u64,
-    /// Of the used ones, pages that are kept for requests to come and given up when they are wanted. A page that running sequences share counts for each of them,
-    /// so that this may be too low while there are such.
+    /// Of the used ones, pages of the prefix cache, which are freed when others need them. A page
+    /// that running sequences share counts for each of them, so this number may be too low then.
     pub pages_cached: u64,
 }
 
-/// What the engine has at hand.
+/// Gauges of the engine's load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AtHand {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// All, used, and used by running sequences; none where the backend cannot be asked.
+    /// All pages, used ones, and those of running sequences; `None` if the backend is broken.
     pub(crate) pages: Option<[usize; 3]>,
 }
 
@@ -146,7 +147,7 @@ impl Counters {
         add(&self.cached_tokens, cached);
     }
 
-    /// A round has given a request so many tokens, so long after the round before it.
+    /// A round has committed `tokens` tokens of a request, `after` the round before it.
     pub(crate) fn generated(&self, speculates: bool, tokens: usize, after: Option<Duration>) {
         add(&self.generated_tokens[usize::from(speculates)], tokens);
         if let Some(after) = after {

@@ -1,9 +1,9 @@
-//! Counts of times by their length: written by any thread, read by any.
+//! Histograms of durations, which any thread may write and read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times counted in buckets.
+/// Durations counted in buckets.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64], // seconds, ascending: upper ends of the buckets but the last, which has none
@@ -11,12 +11,14 @@ pub struct Histogram {
     sum: AtomicU64,         // nanoseconds
 }
 
-/// What a histogram held at one time.
+/// The contents of a histogram at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramReading {
     /// Upper ends of the buckets in seconds, ascending; the last bucket has none.
     pub bounds: &'static [f64],
-    /// Times in each bucket and those before it; the last is the number of all.
+    /// Number of durations in each bucket and those before it. The last counts all.
+    ///
+    /// Shape: (bounds + 1)
     pub cumulative: Vec<u64>,
     /// Their sum in seconds.
     pub sum: f64,
@@ -46,7 +48,7 @@ impl Histogram {
         self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// What it holds.
+    /// Its contents.
     pub fn read(&self) -> HistogramReading {
         let mut all = 0;
         let cumulative = self.buckets.iter().map(|bucket| {

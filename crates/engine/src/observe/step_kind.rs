@@ -1,15 +1,15 @@
-//! What a step is for, as its time is counted.
+//! Kinds of steps, by which their time is counted.
 
 use selfspec_model::{Enter, Readout, Row};
 
-/// What a step is for. The first that applies, in the order of [`StepKind::ALL`].
+/// The kind of a step: the first that applies, in the order of [`StepKind::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Some sequence reads its prompt.
+    /// A sequence reads its prompt.
     Prefill,
-    /// Some sequence drafts with the model.
+    /// A sequence drafts with the model.
     Draft,
-    /// Some sequence has its drafts verified.
+    /// A sequence verifies its drafts.
     Verify,
     /// Each sequence decodes one token.
     Plain,
@@ -19,7 +19,7 @@ impl StepKind {
     /// All kinds.
     pub const ALL: [StepKind; 4] = [StepKind::Prefill, StepKind::Draft, StepKind::Verify, StepKind::Plain];
 
-    /// One word for it.
+    /// Its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             StepKind::Prefill => "prefill",

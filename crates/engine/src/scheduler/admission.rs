@@ -29,7 +29,8 @@ impl EngineThread {
         }
     }
 
-    /// Queues paused requests whose consumers take events again, first in the queue and in their order.
+    /// Queues paused requests whose consumers take events again, first in the queue and in their
+    /// order.
     pub(super) fn requeue_paused(&mut self) {
         let wanted: Vec<_> = self.paused.extract_if(.., |request| request.demand() == Demand::More).collect();
         for request in wanted.into_iter().rev() {
@@ -49,8 +50,8 @@ impl EngineThread {
         }
     }
 
-    /// Admits queued requests in order, while there are pages for the next one. None overtakes another:
-    /// a long request would wait for ever behind a stream of short ones.
+    /// Admits queued requests in order, while there are pages for the next one. None overtakes
+    /// another: a long request would wait for ever behind a stream of short ones.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.queue.front() {
             let fits = match next {

@@ -1,16 +1,18 @@
 //! The thread that owns the backend: one loop that schedules requests and runs steps.
 //!
-//! Every turn of the loop takes new requests, ends those that must end, admits what fits, and runs one
-//! step. A step holds the rows of all running requests. The thread sleeps only when it has no work.
+//! Every turn of the loop takes new requests, ends those that must end, admits what fits, and runs
+//! one step. A step holds the rows of all running requests. The thread sleeps only when it has no
+//! work.
 //!
-//! **Pages.** A request is admitted when there are pages for its prompt and its first round, not for all
-//! that it may generate. When the cache is full, the youngest running request is preempted: it gives its
-//! pages back and waits first in the queue. Later it computes its tokens again, to the same bits. The
-//! oldest request is never preempted, and one alone always fits, so all come to their end.
+//! **Pages.** A request is admitted when there are pages for its prompt and its first round, not
+//! for all that it may generate. When the cache is full, the youngest running request is preempted:
+//! it gives its pages back and waits first in the queue. Later it computes its tokens again, to the
+//! same bits. The oldest request is never preempted, and one alone always fits, so all come to
+//! their end.
 //!
-//! **Slow consumers.** A request whose consumer [takes nothing for now](Demand::Later) is paused: it gives
-//! its place and its pages back within a step. It waits first in the queue once there is demand again.
-//! No request waits for the consumer of another.
+//! **Slow consumers.** A request whose consumer [takes nothing for now](Demand::Later) is paused:
+//! it gives its place and its pages back within a step. It waits first in the queue once there is
+//! demand again. No request waits for the consumer of another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -105,8 +107,8 @@ impl EngineThread {
         self.stop();
     }
 
-    /// Moves new requests to the queue. Waits for one when there is nothing to do. False once the handle
-    /// is gone.
+    /// Moves new requests to the queue. Waits for one when there is nothing to do. False once the
+    /// handle is gone.
     pub(super) fn receive(&mut self) -> bool {
         if self.running.is_empty() && self.queue.is_empty() {
             let next = if self.paused.is_empty() {

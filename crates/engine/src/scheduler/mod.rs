@@ -1,7 +1,7 @@
 //! The engine thread: which requests run, and the steps that they share.
 //!
-//! [`engine_thread`] holds the loop, [`admission`] decides which requests run, [`step`] runs them, and
-//! [`recovery`] deals with panics.
+//! [`engine_thread`] holds the loop, [`admission`] decides which requests run, [`step`] runs them,
+//! and [`recovery`] deals with panics.
 
 mod admission;
 pub(crate) mod checked_request;

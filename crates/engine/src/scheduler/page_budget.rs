@@ -1,14 +1,15 @@
-//! How much KV cache a request may come to need, and needs for a start.
+//! The KV pages that a request needs at most, and for its next round.
 //!
-//! A request is accepted if it fits an empty cache, and admitted when what it needs for a start is there. Requests that grow until the cache is full make the
-//! youngest of them wait (see [`crate::scheduler::engine_thread`]).
+//! A request is accepted if it fits an empty cache. It is admitted when the pages of its next round
+//! are free. When requests grow until the cache is full, the youngest is preempted (see
+//! [`crate::scheduler::engine_thread`]).
 
 use selfspec_model::Backend;
 use selfspec_speculate::{DraftLen, DrafterChoice, MAX_DRAFT, SpeculationParams};
 
 use crate::error::EngineError;
 
-/// The backend's measures, fixed for its life.
+/// The sizes of the backend's cache, which never change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CacheShape {
     model_context: usize,
@@ -16,19 +17,20 @@ pub(crate) struct CacheShape {
     total_pages: usize,
 }
 
-/// What one request is given.
+/// The limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageGrant {
     /// Most tokens to generate; `usize::MAX` where only the context's end bounds them.
     pub(crate) max_tokens: usize,
-    /// Most pages that it may come to need.
+    /// Most pages that it may need.
     pub(crate) pages: usize,
     /// Positions beyond the committed ones that a round may write.
     pub(crate) draft_room: usize,
 }
 
 impl PageGrant {
-    /// Pages of `page_positions` that a sequence of `committed` tokens needs for its next round, and one token more.
+    /// Pages of `page_positions` positions for `committed` tokens, the next round and one token
+    /// more.
     pub(crate) fn next_round(&self, committed: usize, page_positions: usize) -> usize {
         committed.saturating_add(1 + self.draft_room).div_ceil(page_positions).min(self.pages)
     }
@@ -52,7 +54,8 @@ impl CacheShape {
         }
     }
 
-    /// Longest sequence that can be held: the model's context, or the whole cache if that is smaller.
+    /// Longest sequence that can be held: the model's context, or the whole cache if that is
+    /// smaller.
     pub(crate) fn context(&self) -> usize {
         self.model_context.min(self.total_pages.saturating_mul(self.page_positions))
     }
@@ -60,7 +63,8 @@ impl CacheShape {
     /// The grant for a prompt of `prompt` tokens.
     ///
     /// # Errors
-    /// [`EngineError::PromptTooLong`], and [`EngineError::NeverFits`] when even an empty cache is too small.
+    /// [`EngineError::PromptTooLong`], and [`EngineError::NeverFits`] when even an empty cache is
+    /// too small.
     pub(crate) fn grant(
         &self,
         prompt: usize,
@@ -73,7 +77,7 @@ impl CacheShape {
         let draft_room = draft_room(speculation);
         let bound = match max_tokens {
             Some(_) => self.model_context,
-            // At least one token is wanted, whatever the cache holds.
+            // There must be room for one token, whatever the size of the cache.
             None => self.context().max(prompt + 1),
         };
         let max_tokens = max_tokens.unwrap_or(usize::MAX);

@@ -1,7 +1,8 @@
-//! KV of requests that are over, for those that begin with the same tokens.
+//! KV of finished requests, for requests with a common prefix.
 //!
-//! A sequence that has finished is kept as it is until its pages are wanted; the one that was used least recently goes first. A request whose prompt begins with its
-//! tokens starts from a fork of it, which shares its pages. Since a row's bits depend on its tokens alone, what it gets is the same bit for bit.
+//! A finished sequence stays until others need its pages; the least recently used one goes first. A
+//! request with a common prefix starts from a fork of it, which shares its pages. A row's bits
+//! depend on the tokens alone, so its output is the same bit for bit.
 
 use selfspec_model::{Backend, SeqId, TokenId};
 
@@ -10,7 +11,7 @@ const MOST: usize = 64;
 /// Fewest tokens that are worth a fork.
 const FEWEST: usize = 16;
 
-/// A sequence that is over.
+/// A finished sequence.
 #[derive(Debug)]
 struct Kept {
     seq: SeqId,
@@ -19,7 +20,7 @@ struct Kept {
     used: u64,
 }
 
-/// Sequences that are over, and hold pages that nobody else wants.
+/// The finished sequences that are kept.
 #[derive(Debug, Default)]
 pub(crate) struct PrefixCache {
     on: bool,
@@ -51,8 +52,9 @@ impl PrefixCache {
         self.kept.push(Kept { seq, tokens: tokens.to_vec(), auxiliary, used: self.clock });
     }
 
-    /// A fork of the kept sequence with the longest common prefix with `tokens`, the last token left out,
-    /// and the prefix's length. `auxiliary`: K and V of the auxiliary layers must be there.
+    /// A fork of the kept sequence with the longest common prefix with `tokens`, the last token
+    /// left out, and the prefix's length. `auxiliary`: K and V of the auxiliary layers must be
+    /// there.
     pub(crate) fn fork(
         &mut self,
         backend: &mut dyn Backend,
@@ -68,11 +70,12 @@ impl PrefixCache {
         }
         self.clock += 1;
         best.used = self.clock;
-        // It may lack a page for the copy of the last one.
+        // The fork may fail for want of a page for the copy of the last one.
         backend.fork(best.seq, len).ok().map(|seq| (seq, len))
     }
 
-    /// Lets sequences go until those left have at most `pages` of `page_positions`, those counted twice that they share.
+    /// Frees sequences until the others hold at most `pages` pages. Shared pages count once for
+    /// each of them.
     pub(crate) fn shrink(&mut self, backend: &mut dyn Backend, pages: usize) {
         let positions = backend.page_positions();
         let held = |kept: &[Kept]| kept.iter().map(|kept| kept.tokens.len().div_ceil(positions)).sum::<usize>();

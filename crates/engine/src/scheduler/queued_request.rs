@@ -9,8 +9,8 @@ use crate::events::event::Event;
 use crate::scheduler::checked_request::CheckedRequest;
 use crate::scheduler::running_request::RunningRequest;
 
-/// Work on the backend while no request runs. It gets the message of a panic that the backend did not
-/// survive instead. Returns false if it panicked.
+/// Work on the backend while no request runs. It gets the message of a panic that the backend did
+/// not survive instead. Returns false if it panicked.
 pub(crate) type ExclusiveWork = Box<dyn FnOnce(Result<&mut dyn Backend, String>) -> bool + Send>;
 
 /// A request that waits to be admitted, or resumed.

@@ -7,8 +7,8 @@ use crate::events::event::Event;
 use crate::scheduler::engine_thread::EngineThread;
 
 impl EngineThread {
-    /// A step panicked: its requests fail, their sequences are freed, and the engine goes on with the
-    /// queue.
+    /// A step panicked: its requests fail, their sequences are freed, and the engine goes on with
+    /// the queue.
     pub(super) fn recover(&mut self, message: &str) {
         tracing::error!(message, "a step panicked");
         self.counters.panicked();
@@ -21,8 +21,8 @@ impl EngineThread {
         self.restore_backend(message);
     }
 
-    /// Builds the backend again after a panic, while no request runs: its state is unknown. A backend
-    /// that cannot be built again must at least have all its pages back.
+    /// Builds the backend again after a panic, while no request runs: its state is unknown. A
+    /// backend that cannot be built again must at least have all its pages back.
     pub(super) fn restore_backend(&mut self, message: &str) {
         let _ = catch_unwind(AssertUnwindSafe(|| self.prefixes.shrink(&mut *self.backend, 0)));
         self.prefixes.forget();

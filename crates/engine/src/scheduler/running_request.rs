@@ -1,7 +1,7 @@
 //! A request that was admitted: its sequence in the backend, and what it has generated.
 //!
-//! A preempted request has no sequence in the backend. Its committed tokens stay, and it computes them
-//! again, to the same bits, when it is resumed.
+//! A preempted request has no sequence in the backend. Its committed tokens stay, and it computes
+//! them again, to the same bits, when it is resumed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -19,8 +19,8 @@ use crate::panics::panic_message;
 use crate::scheduler::checked_request::CheckedRequest;
 use crate::scheduler::prefix_cache::PrefixCache;
 
-/// Makes a sequence in the backend, as a fork of a cached prefix where there is one. Returns it and the
-/// tokens that it holds.
+/// Makes a sequence in the backend, as a fork of a cached prefix where there is one. Returns it and
+/// the tokens that it holds.
 fn create_sequence(sequence: &Sequence, backend: &mut dyn Backend, prefixes: &mut PrefixCache) -> (SeqId, usize) {
     let auxiliary = sequence.wants_auxiliary();
     let found = prefixes.fork(backend, sequence.tokens(), auxiliary);
@@ -79,13 +79,13 @@ impl RunningRequest {
         self.request.sequence.skip_step();
     }
 
-    /// What the consumer wants.
+    /// The demand of its consumer.
     pub(crate) fn demand(&self) -> Demand {
         self.request.output.demand()
     }
 
-    /// Gives its pages back because its consumer takes nothing for now. The prefix cache keeps them until
-    /// others need them.
+    /// Gives its pages back because its consumer takes nothing for now. The prefix cache keeps them
+    /// until others need them.
     pub(crate) fn pause(&mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         self.restart_round(backend);
         self.request.sequence.skip_step();
@@ -141,8 +141,8 @@ impl RunningRequest {
         self.request.sequence.prefill_left() > 0
     }
 
-    /// Appends its rows for the next step, at most `prefill` of them from the prompt. Appends none if it
-    /// has failed.
+    /// Appends its rows for the next step, at most `prefill` of them from the prompt. Appends none
+    /// if it has failed.
     pub(crate) fn push_rows(&mut self, prefill: usize, costs: &CostModel, rows: &mut Vec<Row>) {
         let before = rows.len();
         let asked = catch_unwind(AssertUnwindSafe(|| self.request.sequence.rows(prefill, costs, rows)));
@@ -158,12 +158,13 @@ impl RunningRequest {
         self.fail(EngineError::Panic { message });
     }
 
-    /// When the draft whose row it asked for ends, if the whole draft can be one call.
+    /// The stop rule of the draft whose row it asked for, if the whole draft can be one call.
     pub(crate) fn draft_stop_rule(&self) -> Option<DraftStopRule> {
         self.request.sequence.draft_stop_rule()
     }
 
-    /// Counts the positions of a whole draft as its own, so that their pages are free when it is made.
+    /// Counts the positions of a whole draft as its own, so that their pages are free when it is
+    /// made.
     pub(crate) fn reserve_whole_draft(&mut self) {
         if let Some(stop) = self.draft_stop_rule() {
             self.reach += stop.most - 1;
@@ -189,7 +190,7 @@ impl RunningRequest {
         }
     }
 
-    /// Takes the draft that was made.
+    /// Takes the whole draft.
     pub(crate) fn absorb_whole_draft(&mut self, output: &DraftOutput) {
         let absorbed = catch_unwind(AssertUnwindSafe(|| self.request.sequence.absorb_whole_draft(output)));
         match absorbed {
@@ -211,7 +212,8 @@ impl RunningRequest {
         rows.iter().filter(|row| self.has_seq(row.seq) && row.readout != Readout::Nothing).count()
     }
 
-    /// Takes the step's result, in which its readouts begin at `first`, and sends the committed tokens.
+    /// Takes the step's result, in which its readouts begin at `first`, and sends the committed
+    /// tokens.
     pub(crate) fn absorb(
         &mut self,
         backend: &mut dyn Backend,
@@ -233,8 +235,8 @@ impl RunningRequest {
             self.first_token.get_or_insert(now);
             self.last_token = Some(now); // before the tokens go out, since they carry the progress
         }
-        // Tokens committed before a fault stand, as they would without speculation. They may end the text
-        // before the fault.
+        // Tokens committed before a fault stand, as they would without speculation. They may end
+        // the text before the fault.
         let ending = self.request.sequence.finish().filter(|_| fault.is_none()).map(FinishReason::from);
         self.end = match (self.request.output.take(committed, ending, self.progress()), fault) {
             (Some(reason), _) => Some(Ok(reason)),
@@ -302,8 +304,8 @@ impl RunningRequest {
         self.request.sequence.stats()
     }
 
-    /// Ends a request that [has ended](RunningRequest::has_ended): sends its last event, and gives its
-    /// sequence to the prefix cache.
+    /// Ends a request that [has ended](RunningRequest::has_ended): sends its last event, and gives
+    /// its sequence to the prefix cache.
     pub(crate) fn finish(mut self, backend: &mut dyn Backend, prefixes: &mut PrefixCache) {
         let event = match self.end.take() {
             Some(Ok(reason)) => {
@@ -319,7 +321,8 @@ impl RunningRequest {
         self.close(backend, event);
     }
 
-    /// Ends a request that [must end](RunningRequest::must_end). The consumer keeps what was generated.
+    /// Ends a request that [must end](RunningRequest::must_end). The consumer keeps what was
+    /// generated.
     pub(crate) fn end_early(mut self, backend: &mut dyn Backend) {
         let event = if self.request.is_cancelled() {
             Event::Done(Box::new(self.summary(FinishReason::Cancelled)))

@@ -1,4 +1,5 @@
-//! One step: rows of all running requests, one call of the backend, and the results to the requests.
+//! One step: rows of all running requests, one call of the backend, and the results to the
+//! requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -60,8 +61,8 @@ impl EngineThread {
         }
     }
 
-    /// Records the rows of a whole draft, each with its share of the time, and gives the draft to its
-    /// request.
+    /// Records the rows of a whole draft, each with its share of the time, and gives the draft to
+    /// its request.
     fn absorb_whole_draft(&mut self, took: Duration) {
         let rows = u32::try_from(self.drafted.rows.max(1)).unwrap_or(u32::MAX);
         let share = took / rows;
@@ -76,8 +77,9 @@ impl EngineThread {
         self.drop_ended();
     }
 
-    /// Asks every running request for its rows. Requests in prefill share the chunk equally, and the next
-    /// one may take what another leaves. Each gets one row at least, so all go on in every step.
+    /// Asks every running request for its rows. Requests in prefill share the chunk equally, and
+    /// the next one may take what another leaves. Each gets one row at least, so all go on in every
+    /// step.
     fn collect_rows(&mut self) {
         self.rows.clear();
         let mut in_prefill = self.running.iter().filter(|request| request.is_in_prefill()).count();
@@ -126,9 +128,9 @@ impl EngineThread {
         }
     }
 
-    /// Ends the requests for which the backend refused the step. It has computed nothing, but it may have
-    /// dropped the drafts of all sequences, so the others restart their rounds. At least one request
-    /// ends, so the loop of [`EngineThread::step`] ends too.
+    /// Ends the requests for which the backend refused the step. It has computed nothing, but it
+    /// may have dropped the drafts of all sequences, so the others restart their rounds. At least
+    /// one request ends, so the loop of [`EngineThread::step`] ends too.
     fn fail_refused(&mut self, error: &BackendError) {
         let at_fault = |row: &Row| match error {
             BackendError::BadRow { seq, .. } | BackendError::UnknownSequence(seq) => row.seq == *seq,

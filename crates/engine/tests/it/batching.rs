@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::common::*;
-use selfspec_engine::{
-    DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, Isa, KvType, LayerPlan, Loaded, Prompt, Request,
-    SamplingParams, SpeculationParams, TokenId,
-};
+use selfspec_engine::{Engine, EngineOptions, FinishReason, Loaded, Prompt, Request};
+use selfspec_kernels::{Isa, KvType};
+use selfspec_model::{LayerPlan, TokenId};
+use selfspec_speculate::{DraftLen, DrafterChoice, SamplingParams, SpeculationParams};
 use selfspec_testkit::faulty_backend::FaultyBackend;
 use selfspec_testkit::{Family, TinyModel};
 

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{
-    DraftLen, DrafterChoice, Engine, EngineOptions, Event, Generation, Prompt, Request, SpeculationParams, Summary,
-    TokenEvent, Tokenizer,
-};
+use selfspec_engine::{Engine, EngineOptions, Event, Generation, Prompt, Request, Summary, TokenEvent};
 use selfspec_model::{Backend, LayerPlan, TokenId};
+use selfspec_speculate::{DraftLen, DrafterChoice, SpeculationParams};
 use selfspec_testkit::Vocab;
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget, fake_target};
 use selfspec_testkit::faulty_backend::Faults;
 use selfspec_text::GgufVocab;
+use selfspec_text::Tokenizer;
 
 /// The byte-level tokenizer of the test kit: tokens 0..256 are bytes in an order of their own, then merges, then control tokens.
 pub(crate) fn tokenizer() -> Arc<Tokenizer> {

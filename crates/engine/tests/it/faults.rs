@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::*;
-use selfspec_engine::{
-    BackendError, Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request, SamplingParams,
-    SpeculationParams,
-};
+use selfspec_engine::{Engine, EngineError, EngineOptions, Event, FinishReason, Prompt, Request};
+use selfspec_model::BackendError;
+use selfspec_speculate::{SamplingParams, SpeculationParams};
 use selfspec_testkit::fake_target::{FakeOptions, fake_target};
 use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
 

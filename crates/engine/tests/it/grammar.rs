@@ -1,11 +1,10 @@
 //! Texts held to grammars, and outputs that requests predict: the same with every speculation.
 
 use crate::common::*;
-use selfspec_engine::{
-    DrafterChoice, DrafterKind, Engine, EngineError, EngineOptions, FinishReason, GrammarSource, Prompt, Request,
-    SamplingParams, SpeculationParams,
-};
+use selfspec_engine::{Engine, EngineError, EngineOptions, FinishReason, Prompt, Request};
+use selfspec_speculate::{DrafterChoice, DrafterKind, SamplingParams, SpeculationParams};
 use selfspec_testkit::{Family, TinyModel};
+use selfspec_text::GrammarSource;
 use serde_json::{Value, json};
 
 fn tiny() -> Engine {

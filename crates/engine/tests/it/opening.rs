@@ -4,10 +4,14 @@ use std::path::Path;
 
 use crate::common::*;
 use selfspec_engine::{
-    DraftSetup, DrafterChoice, Engine, EngineError, EngineOptions, Enter, ExitHeadSource, KvType, LayerPlan, Loaded,
-    Message, ModelInfo, Prompt, Readout, Request, Row, SpeculationParams, StepOutput, TunedDrafter, Tuning,
+    DraftSetup, Engine, EngineError, EngineOptions, ExitHeadSource, Loaded, ModelInfo, Prompt, Request, TunedDrafter,
+    Tuning,
 };
+use selfspec_kernels::KvType;
+use selfspec_model::{Enter, LayerPlan, Readout, Row, StepOutput};
+use selfspec_speculate::{DrafterChoice, SpeculationParams};
 use selfspec_testkit::{Family, TinyExitHead, TinyModel};
+use selfspec_text::Message;
 
 fn options() -> EngineOptions {
     EngineOptions { threads: Some(2), ..EngineOptions::default() }
@@ -135,7 +139,7 @@ fn a_backend_is_made_anew_after_a_panic_and_loses_no_page() {
     let engine = Engine::open(&path, &options()).expect("opens");
     let ask = || answer(&engine, request(&[1, 2, 3], 12)).said();
     let before = ask();
-    let spoil = |backend: &mut dyn selfspec_engine::Backend| {
+    let spoil = |backend: &mut dyn selfspec_model::Backend| {
         let seq = backend.create();
         let plan = LayerPlan::full(backend.n_layers());
         let row = Row { seq, pos: 0, token: 1, enter: Enter::Token, plan, keep: false, readout: Readout::Nothing };

@@ -1,11 +1,11 @@
 //! The published model says the same with and without speculation.
 
 use crate::common::*;
-use selfspec_engine::{
-    DraftLen, DrafterChoice, Engine, EngineOptions, FinishReason, LayerPlan, Loaded, Message, Prompt, Request,
-    SamplingParams, SpeculationParams,
-};
+use selfspec_engine::{Engine, EngineOptions, FinishReason, Loaded, Prompt, Request};
+use selfspec_model::LayerPlan;
+use selfspec_speculate::{DraftLen, DrafterChoice, SamplingParams, SpeculationParams};
 use selfspec_testkit::real_model::{SMOLLM2, real_model};
+use selfspec_text::Message;
 
 #[test]
 #[ignore = "needs a published model: see CONTRIBUTING.md"]

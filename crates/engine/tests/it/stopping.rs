@@ -1,7 +1,9 @@
 //! Where a generation ends: the same token with speculation as without, in text, ids and usage.
 
 use crate::common::*;
-use selfspec_engine::{FinishReason, Prompt, Request, SpeculationParams, TokenId};
+use selfspec_engine::{FinishReason, Prompt, Request};
+use selfspec_model::TokenId;
+use selfspec_speculate::SpeculationParams;
 use selfspec_testkit::Vocab;
 
 const TEXT: &str = "one, two, three, four, five, six, seven, eight, nine, ten. STOP and more text after it, which nobody asked for at all.";

@@ -1,7 +1,7 @@
 //! File locks: one process at a time fetches or removes a model, or works in a folder.
 //!
-//! The holder removes its lock file at the end. Another process may then have waited for a file that is gone: a lock is valid only if the
-//! locked file is still the one at its path.
+//! The holder removes its lock file at the end. Another process may then have waited for a file
+//! that is gone: a lock is valid only if the locked file is still the one at its path.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ impl FileLock {
         }
     }
 
-    /// The lock that the file at `path` stands for, which is made; `None` if another process holds it.
+    /// The lock that the file at `path` stands for, which is made; `None` if another process holds
+    /// it.
     ///
     /// # Errors
     /// The file cannot be made or locked.

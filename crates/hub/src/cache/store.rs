@@ -116,7 +116,8 @@ impl<'a> ModelCache<'a> {
         self.home.join("locks").join(format!("{key}.lock"))
     }
 
-    /// Removes leftovers of ended processes under names that are not locked: scratch folders, lock files, unusable parts.
+    /// Removes leftovers of ended processes under names that are not locked: scratch folders, lock
+    /// files, unusable parts.
     pub(crate) fn remove_leftovers(&self) {
         let names = |dir: &str| {
             let entries = fs::read_dir(self.home.join(dir)).into_iter().flatten().flatten();
@@ -131,14 +132,15 @@ impl<'a> ModelCache<'a> {
         }
     }
 
-    /// Removes the scratch folder of a fetch that has ended, and its parts, except the beginning of an alias's file, which can be verified
-    /// and continued.
+    /// Removes the scratch folder of a fetch that has ended, and its parts, except the beginning of
+    /// an alias's file, which can be verified and continued.
     pub(crate) fn clean_up(&self, key: &str, fetched: bool) {
         self.clear_tmp(key);
         self.clear_parts(key, fetched || !is_alias(key));
     }
 
-    /// Removes the parts of a name, all or only the empty ones, and then its folder if that is empty.
+    /// Removes the parts of a name, all or only the empty ones, and then its folder if that is
+    /// empty.
     fn clear_parts(&self, key: &str, all: bool) {
         let dir = self.home.join("models").join(key);
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -202,8 +204,8 @@ impl<'a> ModelCache<'a> {
         Ok(there.iter().any(|p| p.exists()).then_some((key, None)))
     }
 
-    /// Removes a name's files in this cache, and then its manifest, so that an interrupted removal is still listed and can be repeated.
-    /// Returns the number of freed bytes.
+    /// Removes a name's files in this cache, and then its manifest, so that an interrupted removal
+    /// is still listed and can be repeated. Returns the number of freed bytes.
     pub(crate) fn remove(&self, key: &str) -> Result<u64, HubError> {
         let mut freed = 0;
         for dir in ["models", "tmp"] {
@@ -225,7 +227,8 @@ impl<'a> ModelCache<'a> {
     }
 }
 
-/// Whether a key is that of an alias. The pieces of its file are verified one by one, so that an interrupted fetch can continue.
+/// Whether a key is that of an alias. The pieces of its file are verified one by one, so that an
+/// interrupted fetch can continue.
 fn is_alias(key: &str) -> bool {
     aliases().iter().any(|a| a.name == key)
 }

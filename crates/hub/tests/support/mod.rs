@@ -1,5 +1,6 @@
-//! What the tests of sources share: a cache in a temporary folder, wheels, a pip that serves them, a recorder of events.
-#![allow(dead_code, unreachable_pub)] // each test binary uses a part, and takes it in as a module
+//! Shared by the tests of sources: a cache in a temporary folder, wheels, a pip that serves them, and
+//! a recorder of events.
+#![allow(dead_code, unreachable_pub)] // each test binary includes this module and uses a part of it
 
 use std::cell::RefCell;
 use std::fs;
@@ -39,7 +40,7 @@ impl Bench {
             hf_token: None,
             pip: vec![vec![self.path("no-such-pip").display().to_string()]],
             connect_timeout: Duration::from_secs(2),
-            stall_timeout: Duration::from_secs(2),
+            stall_timeout: Duration::from_secs(60), // a busy machine may be slow to serve
         }
     }
 
@@ -79,7 +80,7 @@ impl Bench {
     }
 }
 
-/// Keeps what the hub told.
+/// Keeps the events of the hub.
 #[derive(Default)]
 pub struct Recorder(RefCell<Vec<String>>);
 

@@ -1,5 +1,5 @@
-//! [`Compute::gated`]: the gate and up products of a feed-forward layer, the activation, and the 8-bit blocks for the product that
-//! follows, in one fork-join.
+//! [`Compute::gated`]: the gate and up products of a feed-forward layer, the activation, and the
+//! 8-bit blocks for the product that follows, in one fork-join.
 //!
 //! A part of the work is a few columns of both matrices. The thread that computes them applies the
 //! activation while they are in its cache, and quantises the blocks. So no data moves between the
@@ -8,9 +8,7 @@
 use crate::activations::{Activations, BLOCK};
 use crate::compute::Compute;
 use crate::format::InputForms;
-use crate::matmul::PANEL;
-use crate::matmul::PanelMatrix;
-use crate::matmul::{panel_tile, parts_for};
+use crate::matmul::{PANEL, PanelMatrix, panel_tile, parts_for};
 use crate::simd::{Lanes, exp_of_negative, per_isa, reciprocal};
 
 /// The activation function of a gated feed-forward layer.

@@ -60,8 +60,8 @@ impl Compute {
         self.team().run(parts, &|part| {
             let (mut from, mut to) = (panels * part / parts, panels * (part + 1) / parts);
             for j in 0..n_products {
-                // SAFETY: j is a product; only its fields are read, and nobody writes them while the
-                // parts run.
+                // SAFETY: j is a product; only its fields are read, and nobody writes them while
+                // the parts run.
                 let (w, out) = unsafe {
                     let product = products.get().add(j);
                     ((*product).weights, (&raw const (*product).out).cast::<*mut [f32]>().read())
@@ -70,8 +70,8 @@ impl Compute {
                 if from < here {
                     for p in from..to.min(here) {
                         // SAFETY: lengths were checked above; panel p of product j is in this part
-                        // alone, so its columns of the output, which `products` borrows mutably until
-                        // `run` returns, are ours.
+                        // alone, so its columns of the output, which `products` borrows mutably
+                        // until `run` returns, are ours.
                         unsafe { panel_rows(self.isa(), w, p, x, out.cast()) };
                     }
                 }

@@ -130,8 +130,8 @@ fn prompts_that_fit(
 
 fn engine(loaded: &Arc<Loaded>, options: &DoctorOptions, max_batch: usize) -> Result<Engine, LabError> {
     let fault = match options.plant {
-        Some(PlantedFault::Norm) => Some(Fault::Backend(selfspec_model::Fault::ExitNorm)),
-        Some(PlantedFault::Rollback) => Some(Fault::Backend(selfspec_model::Fault::Rollback)),
+        Some(PlantedFault::Norm) => Some(Fault::Backend(selfspec_model::BackendFault::ExitNorm)),
+        Some(PlantedFault::Rollback) => Some(Fault::Backend(selfspec_model::BackendFault::Rollback)),
         Some(PlantedFault::Cost) => Some(Fault::DraftCost),
         Some(PlantedFault::Domain) | None => None,
     };

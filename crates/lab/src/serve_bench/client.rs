@@ -10,10 +10,8 @@ use ureq::{Agent, Body};
 use super::answer::{AnswerReader, StreamedAnswer};
 use super::failure::{LoadFailure, message_of_body};
 use super::options::{CompletionEndpoint, ServerTarget};
-use super::sse::SseDecoder;
+use crate::http::{CONNECT_S, SseDecoder, agent_config, bearer};
 
-/// Most seconds until a connection stands.
-const CONNECT: u64 = 10;
 /// Most bytes of a refusal that are read.
 const REFUSAL: u64 = 64 << 10;
 /// Most bytes of a list of models.
@@ -34,15 +32,11 @@ impl LoadClient {
     /// A client for `at_a_time` requests at a time.
     pub(super) fn new(target: &ServerTarget, at_a_time: usize) -> Self {
         let timeout = target.timeout_s;
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0) // a redirected request would be measured twice
-            .proxy(None) // a proxy would be measured too
+        let config = agent_config()
             .accept_encoding("identity") // a compressor holds chunks back
-            .user_agent(concat!("selfspec/", env!("CARGO_PKG_VERSION")))
             .max_idle_connections(at_a_time)
             .max_idle_connections_per_host(at_a_time)
-            .timeout_connect(Some(Duration::from_secs(CONNECT.min(timeout))))
+            .timeout_connect(Some(Duration::from_secs(CONNECT_S.min(timeout))))
             .timeout_global(Some(Duration::from_secs(timeout)));
         let path = match target.endpoint {
             CompletionEndpoint::Chat => "/v1/chat/completions",
@@ -59,7 +53,7 @@ impl LoadClient {
     pub(super) fn first_model(&self) -> Result<String, LoadFailure> {
         let mut request = self.agent.get(format!("{}/v1/models", self.base));
         if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
+            request = request.header("Authorization", bearer(key));
         }
         let mut response = succeeded(request.call().map_err(|e| self.failed(&e))?)?;
         let body = response.body_mut().with_config().limit(MODELS).read_to_string().map_err(|e| self.failed(&e))?;
@@ -77,7 +71,7 @@ impl LoadClient {
         let mut request = self.agent.post(format!("{}{}", self.base, self.path));
         request = request.header("Content-Type", "application/json").header("Accept", "text/event-stream");
         if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
+            request = request.header("Authorization", bearer(key));
         }
         let sent = Instant::now();
         let response = succeeded(request.send(body).map_err(|e| self.failed(&e))?)?;
@@ -118,7 +112,7 @@ impl LoadClient {
         match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => LoadFailure::Connect {
                 url: self.base.clone(),
-                why: format!("no answer within {} s", CONNECT.min(self.timeout)),
+                why: format!("no answer within {} s", CONNECT_S.min(self.timeout)),
             },
             ureq::Error::Timeout(_) => LoadFailure::Late { seconds: self.timeout },
             ureq::Error::Io(error) if error.kind() == ErrorKind::TimedOut => {

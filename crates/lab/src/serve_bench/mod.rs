@@ -13,7 +13,6 @@ mod load;
 mod options;
 mod report;
 mod run;
-mod sse;
 
 pub use answer::{StreamedAnswer, TextChunk};
 pub use failure::{LoadFailure, ServeBenchError};

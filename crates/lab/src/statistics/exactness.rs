@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use selfspec_model::{LogitsError, TokenId};
 use selfspec_speculate::{
-    Draft, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler, TokenChoiceError,
-    VerifyReadout, accept_drafts,
+    DraftToken, LogitsRow, MAX_DRAFT, ParamError, RoundPosition, Sampler, SamplingParams, SequenceSampler,
+    TokenChoiceError, VerifyReadout, accept_drafts,
 };
 
 use super::chi_square::ChiSquareTest;
@@ -33,7 +33,8 @@ pub enum DraftingRule {
     ArgmaxJudgedAsSampled,
 }
 
-/// What is tried: logits by the tokens before, and the parameters of speculation.
+/// A trial: logits by the tokens before, and the parameters of speculation. Shape of a row:
+/// (tokens).
 pub struct SamplingTrial<'a> {
     /// The target's logits after these tokens.
     pub target: &'a dyn Fn(&[TokenId]) -> &'a [f32],
@@ -57,7 +58,7 @@ pub struct SamplingTrial<'a> {
     pub drafting: DraftingRule,
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialResult {
     /// The test of the outcomes' counts.
@@ -66,7 +67,7 @@ pub struct TrialResult {
     pub drafted: u64,
     /// Drafts accepted.
     pub accepted: u64,
-    /// Drafts refused.
+    /// Drafts rejected.
     pub rejected: u64,
     /// Index a: rounds with a accepted drafts.
     pub accepted_lengths: [u64; MAX_DRAFT + 1],
@@ -162,7 +163,7 @@ struct TrialRun<'t, 'a> {
     sampler: SequenceSampler,
     other: Sampler, // of a rule that samples drafts in another way
     tokens: Vec<TokenId>,
-    drafts: Vec<Draft>,
+    drafts: Vec<DraftToken>,
     prefix: Vec<TokenId>,
 }
 
@@ -231,12 +232,12 @@ impl<'t, 'a> TrialRun<'t, 'a> {
                 DraftingRule::JudgedAtTemperature(_) => {
                     let draft = usual();
                     let q = self.other.draft(row, self.sampler.history(), at, 0.0).and_then(|d| d.q);
-                    draft.map(|d| Draft { q, ..d })
+                    draft.map(|d| DraftToken { q, ..d })
                 }
                 DraftingRule::ArgmaxJudgedAsSampled => {
                     let q = usual().and_then(|d| d.q);
                     let draft = self.other.draft(row, self.sampler.history(), at, 0.0);
-                    draft.map(|d| Draft { q, ..d })
+                    draft.map(|d| DraftToken { q, ..d })
                 }
             };
             let Some(draft) = draft else { return };

@@ -45,8 +45,8 @@ fn end(loaded: &Loaded) -> Option<TokenId> {
     ends.iter().copied().find(|id| (*id as usize) < loaded.info().vocab)
 }
 
-/// The texts of a file, each with its line from 1, or 0 for the whole file. Texts of space alone are
-/// left out.
+/// The texts of a file, each with its line from 1, or 0 for the whole file. Texts of space alone
+/// are left out.
 fn texts(file: &Path) -> Result<Vec<(usize, String)>, TrainingError> {
     let bytes = std::fs::read(file).map_err(TrainingError::io("read", file))?;
     let text = String::from_utf8(bytes).map_err(|e| {

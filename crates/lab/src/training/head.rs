@@ -1,5 +1,5 @@
-//! Trains an exit head: answers, hidden states, training, and the head's file. Each stage leaves its
-//! result in the working folder, so that a stopped run continues where it was.
+//! Trains an exit head: answers, hidden states, training, and the head's file. Each stage leaves
+//! its result in the working folder, so that a stopped run continues where it was.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,14 +11,15 @@ use selfspec_engine::{DraftSetup, Engine, EngineOptions, ExitHeadSource, Loaded}
 use selfspec_model::{ExitHeadCard, TokenId};
 use selfspec_speculate::SamplingParams;
 use selfspec_train::{
-    Acceptance, Corpus, Event, HeadPlan, Judgement, Outcome, Precision, RunOptions, Schedule, StateCache, StateSource,
-    StepReport, Text, TrainOptions, Trainer, coverage, frequent_tokens,
+    Corpus, HeadEvaluation, HeadOptions, HeadPlan, HeadPrecision, HeadRun, HeadStep, HeadTrainer, HeadTrainingEvent,
+    HeldOutAcceptance, HiddenStateCache, HiddenStateSource, TrainingResult, TrainingSchedule, TrainingText, coverage,
+    frequent_tokens,
 };
 
 use super::answers::{AnswerTask, StoredAnswer, generate};
 use super::control::{ReportTimer, TrainingControl, TrainingNote, time_words};
 use super::documents::{BATCH, KV_BYTES};
-use super::error::TrainingError;
+use super::error::{TrainingError, TrainingUnit};
 use super::own_prompts;
 use super::states::States;
 use super::work_folder::WorkFolder;
@@ -88,7 +89,7 @@ pub struct HeadTrainingOptions {
 #[derive(Debug, Clone)]
 pub struct TrainedHead {
     /// Its acceptance on answers that were held out.
-    pub judgement: Judgement,
+    pub evaluation: HeadEvaluation,
     /// Its numbers.
     pub parameters: usize,
     /// Bytes of its file.
@@ -98,7 +99,7 @@ pub struct TrainedHead {
 impl TrainedHead {
     /// Why it will seldom pay; `None` if enough of its first drafts are accepted.
     pub fn warning(&self) -> Option<String> {
-        let first = self.judgement.all.greedy.first()?;
+        let first = self.evaluation.all.greedy.first()?;
         (*first < SELDOM).then(|| {
             format!(
                 "fewer than {SELDOM} of its first drafts are accepted on prompts that were held out, which seldom pays: \
@@ -119,7 +120,7 @@ impl TrainedHead {
             "temperature 0.8"
         );
         let all = "all".to_owned();
-        for (domain, a) in self.judgement.domains.iter().chain([(&all, &self.judgement.all)]) {
+        for (domain, a) in self.evaluation.domains.iter().chain([(&all, &self.evaluation.all)]) {
             text += &format!("{domain:<16} {:>7}  {:<34} {:<34}\n", a.rounds, places(&a.greedy), places(&a.sampled));
         }
         text
@@ -139,7 +140,7 @@ pub fn train_head(
 ) -> Result<TrainedHead, TrainingError> {
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, ..DraftSetup::default() };
     let loaded = Loaded::open_with(path, options.threads, &setup);
-    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source })?;
+    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source: Box::new(source) })?;
     let engine_options = EngineOptions {
         threads: options.threads,
         context: Some(options.max_length.saturating_add(1).min(loaded.info().context)),
@@ -165,7 +166,7 @@ pub fn train_head(
     let threads = engine.threads();
     drop(engine); // its threads and its cache are not needed any more
 
-    let mut trainer = Trainer::new(loaded.model().clone(), corpus, cache, ids, train_options(options, plan))?;
+    let mut trainer = HeadTrainer::new(loaded.model().clone(), corpus, cache, ids, train_options(options, plan))?;
     let mut before = String::new();
     if let Some(head) = &options.from {
         let card = trainer.start_from(head)?;
@@ -177,20 +178,20 @@ pub fn train_head(
         let (step, steps) = trainer.steps();
         control.training_note(&TrainingNote::Resumed { step, steps });
     }
-    let judgement = train(&mut trainer, &checkpoint, threads, control)?;
+    let evaluation = train(&mut trainer, &checkpoint, threads, control)?;
     let card = ExitHeadCard {
         model: loaded.info().name.clone().unwrap_or_else(|| options.model.clone()),
         model_fingerprint: loaded.fingerprint().to_owned(),
         coverage: covered,
-        acceptance: judgement.domains.iter().map(|(domain, a)| (domain.clone(), a.greedy.clone())).collect(),
+        acceptance: evaluation.domains.iter().map(|(domain, a)| (domain.clone(), a.greedy.clone())).collect(),
         data: format!("{answered} tokens of the model's own answers to {}{before}", sources(options)),
         command: options.command.clone(),
         ..ExitHeadCard::default()
     };
-    let precision = if options.bf16 { Precision::Bf16 } else { Precision::Q8_0 };
+    let precision = if options.bf16 { HeadPrecision::Bf16 } else { HeadPrecision::Q8_0 };
     trainer.write_head(&options.out, card, precision)?;
     let file_bytes = std::fs::metadata(&options.out).map_or(0, |m| m.len());
-    Ok(TrainedHead { judgement, parameters: trainer.parameters(), file_bytes })
+    Ok(TrainedHead { evaluation, parameters: trainer.parameters(), file_bytes })
 }
 
 fn head_plan(options: &HeadTrainingOptions, loaded: &Loaded) -> Result<HeadPlan, TrainingError> {
@@ -211,14 +212,18 @@ fn head_plan(options: &HeadTrainingOptions, loaded: &Loaded) -> Result<HeadPlan,
     Ok(HeadPlan { exit_layer: options.head_layer, features, ffn_dim: options.ffn.unwrap_or(info.ffn_dim) })
 }
 
-fn train_options(options: &HeadTrainingOptions, plan: HeadPlan) -> TrainOptions {
-    TrainOptions {
+fn train_options(options: &HeadTrainingOptions, plan: HeadPlan) -> HeadOptions {
+    HeadOptions {
         epochs: f64::from(options.epochs),
         batch_tokens: options.batch,
         rollout: options.rollout,
-        schedule: Schedule { learning_rate: options.rate, rollout_from: options.rollout_from, ..Schedule::default() },
+        schedule: TrainingSchedule {
+            learning_rate: options.rate,
+            rollout_from: options.rollout_from,
+            ..TrainingSchedule::default()
+        },
         seed: options.seed,
-        ..TrainOptions::new(plan)
+        ..HeadOptions::new(plan)
     }
 }
 
@@ -273,7 +278,7 @@ fn share(i: usize, purpose: u64) -> f32 {
 }
 
 fn corpus(answers: Vec<StoredAnswer>, longest: usize) -> Result<Corpus, TrainingError> {
-    let text = |answer: StoredAnswer| Text {
+    let text = |answer: StoredAnswer| TrainingText {
         domain: answer.domain,
         prompt_len: answer.prompt.len(),
         tokens: answer.prompt.into_iter().chain(answer.tokens).collect(),
@@ -292,7 +297,7 @@ fn end_tokens(loaded: &Loaded) -> Vec<TokenId> {
 /// The hidden states of every text, from the engine.
 struct EngineStates<'e>(&'e Engine);
 
-impl StateSource for EngineStates<'_> {
+impl HiddenStateSource for EngineStates<'_> {
     fn states(
         &mut self,
         tokens: &[TokenId],
@@ -309,7 +314,7 @@ fn states(
     plan: &HeadPlan,
     work: &WorkFolder,
     control: &dyn TrainingControl,
-) -> Result<StateCache, TrainingError> {
+) -> Result<HiddenStateCache, TrainingError> {
     const STAGE: &str = "computing hidden states";
     let (layers, dim) = (plan.layers(engine.n_layers()), loaded.info().dim);
     let bar = Stage::begin(control, STAGE, corpus.texts.len());
@@ -331,51 +336,56 @@ fn states(
     };
     let path = work.file("states");
     let mut source = EngineStates(engine);
-    let cache = StateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress);
+    let cache = HiddenStateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress);
     let (done, of) = reached;
-    cache.map_err(|e| work.blame(e))?.ok_or(TrainingError::Stopped { done, of, unit: "answers with hidden states" })
+    cache.map_err(|e| work.blame(e))?.ok_or(TrainingError::Stopped { done, of, unit: TrainingUnit::States })
 }
 
 /// Trains to the end.
 fn train(
-    trainer: &mut Trainer,
+    trainer: &mut HeadTrainer,
     checkpoint: &Path,
     threads: usize,
     control: &dyn TrainingControl,
-) -> Result<Judgement, TrainingError> {
-    let run =
-        RunOptions { threads, checkpoint: Some(checkpoint), judge_every: 500, judged_drafts: JUDGED, save_every: 200 };
+) -> Result<HeadEvaluation, TrainingError> {
+    let run = HeadRun {
+        threads,
+        checkpoint: Some(checkpoint),
+        evaluate_every: 500,
+        evaluated_drafts: JUDGED,
+        save_every: 200,
+    };
     let (mut timer, mut skipped) = (ReportTimer::start(), 0);
     let stopped = control.stop_signal();
-    let mut on_event = |event: &Event| {
+    let mut on_event = |event: &HeadTrainingEvent| {
         match event {
-            Event::Step(step) => {
+            HeadTrainingEvent::Step(step) => {
                 skipped += usize::from(step.skipped);
                 if timer.is_due() {
                     control.training_note(&TrainingNote::Line(step_line(step, skipped)));
                 }
             }
-            Event::Judged { step, judgement } => {
-                let line = format!("step {step}: {}", judgement_line(judgement));
+            HeadTrainingEvent::Evaluated { step, evaluation } => {
+                let line = format!("step {step}: {}", evaluation_line(evaluation));
                 control.training_note(&TrainingNote::Line(line));
             }
-            Event::Saved { step, path } => {
+            HeadTrainingEvent::Saved { step, path } => {
                 control.training_note(&TrainingNote::Saved { step: *step, path: path.clone() });
             }
         }
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     match trainer.run(&run, &mut on_event)? {
-        Outcome::Finished(Some(judgement)) => Ok(judgement),
-        Outcome::Finished(None) => Ok(trainer.judge(JUDGED, threads)?),
-        Outcome::Stopped => {
+        TrainingResult::Finished(Some(evaluation)) => Ok(evaluation),
+        TrainingResult::Finished(None) => Ok(trainer.evaluate(JUDGED, threads)?),
+        TrainingResult::Stopped => {
             let (done, of) = trainer.steps();
-            Err(TrainingError::Stopped { done, of, unit: "steps" })
+            Err(TrainingError::Stopped { done, of, unit: TrainingUnit::Steps })
         }
     }
 }
 
-fn step_line(step: &StepReport, skipped: usize) -> String {
+fn step_line(step: &HeadStep, skipped: usize) -> String {
     let overlap = step.overlap.first().copied().unwrap_or(f64::NAN);
     let mut line = format!(
         "step {} of {}: loss {:.3}, first draft accepted {overlap:.2} in its own batch, {:.0} tokens a second, {} left",
@@ -395,10 +405,10 @@ fn places(acceptance: &[f64]) -> String {
     acceptance.iter().map(|a| format!("{a:.2}")).collect::<Vec<_>>().join(" ")
 }
 
-fn judgement_line(judgement: &Judgement) -> String {
-    let domain = |(name, a): (&String, &Acceptance)| format!("{name} {}", places(&a.greedy));
-    let domains: Vec<String> = judgement.domains.iter().map(domain).collect();
-    format!("held-out acceptance by place {}; {}", places(&judgement.all.greedy), domains.join(", "))
+fn evaluation_line(evaluation: &HeadEvaluation) -> String {
+    let domain = |(name, a): (&String, &HeldOutAcceptance)| format!("{name} {}", places(&a.greedy));
+    let domains: Vec<String> = evaluation.domains.iter().map(domain).collect();
+    format!("held-out acceptance by place {}; {}", places(&evaluation.all.greedy), domains.join(", "))
 }
 
 fn shares(covered: &BTreeMap<String, f64>) -> String {

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource, Loaded};
 use selfspec_train::{
-    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, Schedule,
-    Spans,
+    BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, TokenSpans,
+    TrainingSchedule,
 };
 
 use super::control::{ReportTimer, TrainingControl, TrainingNote, time_words};
 use super::documents;
-use super::error::TrainingError;
+use super::error::{TrainingError, TrainingUnit};
 use super::work_folder::WorkFolder;
 use crate::progress::Stage;
 
@@ -41,8 +41,8 @@ pub struct LayerSkipOptions {
     pub span: usize,
     /// Probability with which the last layer is left out for a span, from 0 to 0.5.
     pub layer_dropout: f32,
-    /// Numbers of layers after which an exit is trained; empty: a quarter, a half and three quarters
-    /// of the depth. Shape: (exit).
+    /// Numbers of layers after which an exit is trained; empty: a quarter, a half and three
+    /// quarters of the depth. Shape: (exit).
     pub exits: Vec<usize>,
     /// Weight of the exits' losses together, against 1 for the loss after all layers.
     pub exit_weight: f32,
@@ -56,8 +56,8 @@ pub struct LayerSkipOptions {
     pub batch: usize,
     /// Highest learning rate.
     pub rate: f32,
-    /// Decides the spans that are held out, the order of the others, the layers that are left out, and
-    /// the turns of the exits.
+    /// Decides the spans that are held out, the order of the others, the layers that are left out,
+    /// and the turns of the exits.
     pub seed: u64,
     /// Spans that are held out to judge by, at most a tenth of them.
     pub held_out: usize,
@@ -97,7 +97,7 @@ pub fn train_layer_skip(
 ) -> Result<LayerSkipReport, TrainingError> {
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, untuned: true, ..DraftSetup::default() };
     let loaded = Loaded::open_with(path, options.threads, &setup);
-    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source })?;
+    let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source: Box::new(source) })?;
     let backbone = backbone_options(options, &loaded)?;
     let spans = spans(options, &loaded, work, control)?;
     let threads = EngineOptions { threads: options.threads, ..EngineOptions::default() }.resolved_threads();
@@ -149,7 +149,7 @@ fn backbone_options(options: &LayerSkipOptions, loaded: &Loaded) -> Result<Backb
         steps: options.steps,
         batch_tokens: options.batch,
         shards: (GRADIENTS / (4 * loaded.info().parameters.max(1))).clamp(1, MOST_SHARDS) as usize,
-        schedule: Schedule { learning_rate: options.rate, ..defaults.schedule },
+        schedule: TrainingSchedule { learning_rate: options.rate, ..defaults.schedule },
         seed: options.seed,
     })
 }
@@ -160,7 +160,7 @@ fn spans(
     loaded: &Arc<Loaded>,
     work: &WorkFolder,
     control: &dyn TrainingControl,
-) -> Result<Spans, TrainingError> {
+) -> Result<TokenSpans, TrainingError> {
     let context = loaded.info().context;
     if options.span > context {
         let why = format!("the model was made for {context} positions");
@@ -171,9 +171,9 @@ fn spans(
     let (threads, max_tokens) = (options.threads, options.max_tokens);
     train.extend(documents::answered(&options.prompts, loaded, threads, max_tokens, &answers, control)?);
     if options.eval_text.is_empty() {
-        return Ok(Spans::cut(&train, options.span, options.held_out, options.seed)?);
+        return Ok(TokenSpans::cut(&train, options.span, options.held_out, options.seed)?);
     }
-    Ok(Spans::apart(&train, &documents::read(&options.eval_text, loaded)?, options.span)?)
+    Ok(TokenSpans::apart(&train, &documents::read(&options.eval_text, loaded)?, options.span)?)
 }
 
 /// Trains to the end.
@@ -210,7 +210,7 @@ fn train(
         return Ok(());
     }
     let (done, of) = trainer.steps();
-    Err(TrainingError::Stopped { done, of, unit: "steps" })
+    Err(TrainingError::Stopped { done, of, unit: TrainingUnit::Steps })
 }
 
 /// Losses since the last report, by number of layers.
@@ -258,12 +258,12 @@ fn risen(before: &Perplexities, after: &Perplexities, tolerance: f32) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use selfspec_train::Reading;
+    use selfspec_train::ExitPerplexity;
 
     use super::*;
 
     fn of(full: f64) -> Perplexities {
-        let reading = |layers, perplexity, agreement| Reading { layers, perplexity, agreement };
+        let reading = |layers, perplexity, agreement| ExitPerplexity { layers, perplexity, agreement };
         Perplexities { readings: vec![reading(4, 30.0, 0.5), reading(8, full, 1.0)], tokens: 100 }
     }
 

@@ -1,5 +1,6 @@
-//! Prompts that the model writes itself: it continues the beginning of a user's turn (compare Magpie,
-//! Xu et al. 2024). They are the prompts that an instruction model expects, in all their variety.
+//! Prompts that the model writes itself: it continues the beginning of a user's turn (compare
+//! Magpie, Xu et al. 2024). They are the prompts that an instruction model expects, in all their
+//! variety.
 
 use std::path::Path;
 

@@ -142,16 +142,9 @@ mod tests {
     use super::*;
     use crate::arch::family::{Family, LLAMA};
 
-    const FORM: LayerForm = LayerForm {
-        dim: 40,
-        ffn_dim: 72,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 10,
-        qkv_bias: false,
-        qk_norm: false,
-        sandwich_norms: false,
-    };
+    fn form() -> LayerForm {
+        LayerForm { dim: 40, ffn_dim: 72, heads: 4, kv_heads: 2, head_dim: 10, ..LayerForm::default() }
+    }
 
     fn layer_names(names: &TensorNames, form: &LayerForm) -> String {
         let known = LayerTensor::all().filter(|tensor| tensor.presence(form) != Presence::Absent);
@@ -162,7 +155,7 @@ mod tests {
     #[test]
     fn names_are_those_of_llama_cpp_and_transformers() {
         let of = |name: &str| Architecture::named(name).expect("supported");
-        let gemma = LayerForm { qk_norm: true, sandwich_norms: true, ..FORM };
+        let gemma = LayerForm { qk_norm: true, sandwich_norms: true, ..form() };
         assert_eq!(
             layer_names(&TensorNames::gguf(of("gemma3")), &gemma),
             "blk.7.attn_norm.weight blk.7.attn_q.weight blk.7.attn_k.weight blk.7.attn_v.weight \
@@ -180,12 +173,12 @@ mod tests {
              post_feedforward_layernorm.weight"
         );
         assert_eq!(
-            layer_names(&TensorNames::folder(of("llama"), "model."), &FORM).replace("model.layers.7.", ""),
+            layer_names(&TensorNames::folder(of("llama"), "model."), &form()).replace("model.layers.7.", ""),
             "input_layernorm.weight self_attn.q_proj.weight self_attn.k_proj.weight self_attn.v_proj.weight \
              self_attn.o_proj.weight self_attn.q_proj.bias self_attn.k_proj.bias self_attn.v_proj.bias \
              post_attention_layernorm.weight mlp.gate_proj.weight mlp.up_proj.weight mlp.down_proj.weight"
         );
-        let head = |prefix| TensorNames::folder(of("llama"), prefix).place(&FORM, ModelTensor::Head).name;
+        let head = |prefix| TensorNames::folder(of("llama"), prefix).place(&form(), ModelTensor::Head).name;
         assert_eq!(head("model."), "lm_head.weight");
         assert_eq!(head("language_model.model."), "language_model.lm_head.weight");
         assert_eq!(head("model.language_model."), "lm_head.weight");
@@ -203,7 +196,7 @@ mod tests {
             ..LLAMA
         };
         let names = TensorNames::gguf(Architecture(&PHI));
-        let place = |tensor| names.place(&FORM, ModelTensor::Layer(3, tensor));
+        let place = |tensor| names.place(&form(), ModelTensor::Layer(3, tensor));
         let slice = |rows| Some(RowSlice { rows, of: 80 });
         let name = || "blk.3.attn_qkv.weight".to_owned();
         assert_eq!(place(T::Query), TensorPlace { name: name(), slice: slice(0..40) });
@@ -216,8 +209,8 @@ mod tests {
     fn what_a_layer_must_not_have_is_named() {
         let llama = Architecture::named("llama").expect("supported");
         for names in [TensorNames::gguf(llama), TensorNames::folder(llama, "model.")] {
-            let refused = names.unsupported(&FORM, 0);
-            let known = layer_names(&names, &FORM).replace(".7.", ".0.");
+            let refused = names.unsupported(&form(), 0);
+            let known = layer_names(&names, &form()).replace(".7.", ".0.");
             assert!(refused.iter().all(|name| !known.split(' ').any(|k| k == name)), "{refused:?}");
             assert!(refused.iter().any(|name| name.contains("q_norm.weight")), "{refused:?}");
             for bias in ["o_proj.bias", "attn_output.bias"] {

@@ -54,10 +54,7 @@ impl TensorShape {
 
     /// The outermost dimension.
     pub fn rows(self) -> usize {
-        match self {
-            TensorShape::Norm(values) | TensorShape::Bias(values) => values,
-            TensorShape::Matrix { rows, .. } => rows,
-        }
+        self.dims()[0]
     }
 
     /// Number of values.
@@ -65,9 +62,12 @@ impl TensorShape {
         self.dims().iter().product()
     }
 
-    /// Whether it is a matrix and not a vector.
-    pub fn is_matrix(self) -> bool {
-        matches!(self, TensorShape::Matrix { .. })
+    /// (rows, cols) of a matrix; `None` for a vector.
+    pub fn matrix(self) -> Option<(usize, usize)> {
+        match self {
+            TensorShape::Norm(_) | TensorShape::Bias(_) => None,
+            TensorShape::Matrix { rows, cols } => Some((rows, cols)),
+        }
     }
 }
 
@@ -83,7 +83,7 @@ pub enum Presence {
 }
 
 /// The facts that decide which tensors a layer has and which shapes they have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LayerForm {
     /// Width of the residual stream.
     pub dim: usize,
@@ -162,7 +162,7 @@ const TABLE: &[Entry] = &[
     entry(T::PostAttentionNorm,
         ["post_attention_norm.weight", "post_attention_layernorm.weight", "layer.post_attention_norm.weight"],
         norm, |f| present(f.sandwich_norms)),
-    // Folders without sandwich norms call this one "post attention" too: see the families' own names.
+    // Folders without sandwich norms call this one "post attention": see the families' own names.
     entry(T::FeedForwardNorm, ["ffn_norm.weight", "post_attention_layernorm.weight", "layer.ffn_norm.weight"],
         norm, feed_forward),
     entry(T::Gate, ["ffn_gate.weight", "mlp.gate_proj.weight", "layer.gate.weight"],

@@ -7,7 +7,7 @@ use selfspec_kernels::Compute;
 use crate::cpu::executor::CpuExecutor;
 use crate::cpu::options::CpuOptions;
 use crate::error::ModelError;
-use crate::fault::Fault;
+use crate::fault::BackendFault;
 use crate::forward::paged::PagedBackend;
 use crate::panels::draft_heads::DraftHeads;
 use crate::panels::model::CpuModel;
@@ -33,10 +33,10 @@ impl CpuBackend {
     }
 
     /// Plants a fault: from now on the backend does something wrong.
-    pub fn plant(&mut self, fault: Fault) {
+    pub fn plant(&mut self, fault: BackendFault) {
         match fault {
-            Fault::ExitNorm => self.executor_mut().without_exit_norm = true,
-            Fault::Rollback => self.plant_short_rollback(),
+            BackendFault::ExitNorm => self.executor_mut().without_exit_norm = true,
+            BackendFault::Rollback => self.plant_short_rollback(),
         }
     }
 

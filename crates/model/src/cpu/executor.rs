@@ -7,7 +7,6 @@ use selfspec_kernels::{Compute, KvPages, PAGE_POSITIONS};
 use crate::backend::BackendError;
 use crate::cpu::options::CpuOptions;
 use crate::error::ModelError;
-use crate::fault::Fault;
 use crate::forward::executor::Executor;
 use crate::forward::layers::Pass;
 use crate::forward::scratch::Scratch;
@@ -104,7 +103,7 @@ impl Executor for CpuExecutor {
             local_rope: &mut self.local_rope,
             scratch: &mut self.scratch,
             profiler: &mut self.profiler,
-            fault: self.without_exit_norm.then_some(Fault::ExitNorm),
+            without_exit_norm: self.without_exit_norm,
         }
         .run(step, readouts, out);
         Ok(())

@@ -7,12 +7,13 @@ use selfspec_kernels::{Isa, KvType};
 pub struct CpuOptions {
     /// Instruction set.
     pub isa: Isa,
-    /// Worker threads, the calling one included; at least 1.
+    /// Worker threads, the calling one included. At least 1.
     pub threads: usize,
-    /// Longest sequence, in positions; at most the model's own context is used.
+    /// Longest sequence, in positions. The model's own context bounds it.
     pub context: usize,
-    /// Positions that the KV cache holds over all sequences, rounded up to whole pages. Memory is taken as pages are first used.
+    /// Positions that the KV cache holds over all sequences, rounded up to whole pages. The system
+    /// backs a page with memory when it is first used.
     pub kv_positions: usize,
-    /// What the KV cache holds its numbers in.
+    /// The number format of the KV cache.
     pub kv_type: KvType,
 }

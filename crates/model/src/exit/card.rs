@@ -1,5 +1,5 @@
-//! The card of an exit head: its model, its form, and how it was made. JSON text in the metadata of its
-//! safetensors file.
+//! The card of an exit head: its model, its form, and how it was made. JSON text in the metadata of
+//! its safetensors file.
 
 use std::collections::BTreeMap;
 

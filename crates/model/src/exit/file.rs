@@ -118,7 +118,12 @@ impl<'a> ExitHeadFile<'a> {
     }
 
     /// A matrix: blocks of Q8_0 as bytes, or BF16.
-    fn matrix(&self, tensor: ExitHeadTensor, rows: usize, cols: usize) -> Result<StoredMatrix<'a>, ExitHeadError> {
+    fn matrix(
+        &self,
+        tensor: ExitHeadTensor,
+        shape: TensorShape,
+        (rows, cols): (usize, usize),
+    ) -> Result<StoredMatrix<'a>, ExitHeadError> {
         let name = tensor.name();
         let stored = find(&self.file, name)?;
         let q8 = TensorType::Q8_0;
@@ -138,7 +143,7 @@ impl<'a> ExitHeadFile<'a> {
             }
         };
         match finite {
-            true => Ok(StoredMatrix { rows, cols, ty, bytes }),
+            true => Ok(StoredMatrix { shape, ty, bytes }),
             false => Err(ExitHeadError::NotFinite(name.to_owned())),
         }
     }
@@ -152,9 +157,9 @@ impl TensorSource<ExitHeadTensor> for ExitHeadFile<'_> {
     }
 
     fn read(&self, tensor: ExitHeadTensor, shape: TensorShape) -> Result<StoredTensor<'_>, ExitHeadError> {
-        match shape {
-            TensorShape::Norm(len) | TensorShape::Bias(len) => self.vector(tensor, len).map(StoredTensor::Vector),
-            TensorShape::Matrix { rows, cols } => self.matrix(tensor, rows, cols).map(StoredTensor::Matrix),
+        match shape.matrix() {
+            Some(size) => self.matrix(tensor, shape, size).map(StoredTensor::Matrix),
+            None => self.vector(tensor, shape.values()).map(StoredTensor::Vector),
         }
     }
 

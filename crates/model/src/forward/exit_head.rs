@@ -1,10 +1,11 @@
 //! The exit head's part of a step.
 //!
-//! At position p the head reads the hidden state after the layers below it, and its features: hidden
-//! states of position p - 1. The last verification computed them; at drafted positions the head's own
-//! state takes their place. The states that it reads of a row are the row's **taps**. Its one layer
-//! attends to K and V of its own, which follow those of the model's layers in the cache. Rows of the full
-//! plan write them from exact states, so that every committed position has them whatever was drafted.
+//! At position p the head reads the hidden state after the layers below it, and its features:
+//! hidden states of position p - 1. The last verification computed them; at drafted positions the
+//! head's own state takes their place. The states that it reads of a row are the row's **taps**.
+//! Its one layer attends to K and V of its own, which follow those of the model's layers in the
+//! cache. Rows of the full plan write them from exact states, so that every committed position has
+//! them whatever was drafted.
 
 use selfspec_kernels::{InputForms, MatrixProduct, rms_norm};
 
@@ -40,8 +41,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes the exit head's K and V for the rows of the full plan, then runs the head for the rows that
-    /// draft with it.
+    /// Writes the exit head's K and V for the rows of the full plan, then runs the head for the
+    /// rows that draft with it.
     pub(super) fn exit_head(&mut self, step: &ValidatedStep<'_>) {
         let Some(head) = self.heads.exit.clone() else { return };
         for drafts in [false, true] {
@@ -80,7 +81,8 @@ impl Pass<'_> {
             }
             return;
         };
-        // Rows whose position before was computed by the model, then rows whose position before was drafted.
+        // Rows whose position before was computed by the model, then rows whose position before was
+        // drafted.
         for drafted in [false, true] {
             let chosen: Vec<usize> = s.active.iter().copied().filter(|i| reads_draft(step, *i) == drafted).collect();
             if chosen.is_empty() {

@@ -3,7 +3,6 @@
 use selfspec_kernels::{AttentionRow, Compute, InputForms, KvPages, MatrixProduct, PAGE_POSITIONS};
 
 use crate::arch::tensor::LayerTensor as T;
-use crate::fault::Fault;
 use crate::forward::scratch::{Scratch, grow, recycled};
 use crate::forward::states::RowStates;
 use crate::kv::step::ValidatedStep;
@@ -13,7 +12,7 @@ use crate::panels::model::CpuModel;
 use crate::profile::{Part, Profiler};
 use crate::rope::Rope;
 
-/// What a pass runs on, borrowed from the backend for one step.
+/// Everything that a pass reads and writes, borrowed from the executor for one step.
 pub(crate) struct Pass<'a> {
     pub(crate) model: &'a CpuModel,
     pub(crate) heads: &'a DraftHeads,
@@ -24,7 +23,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) local_rope: &'a mut Option<Rope>,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) profiler: &'a mut Profiler,
-    pub(crate) fault: Option<Fault>,
+    pub(crate) without_exit_norm: bool, // a planted fault
 }
 
 impl Pass<'_> {
@@ -84,7 +83,8 @@ impl Pass<'_> {
         self.profiler.lap(Part::Add);
     }
 
-    /// Projects the active rows to q (where it is wanted), k and v, rotates q and k, and writes k and v into layer `l` of the cache.
+    /// Projects the active rows to q (where it is wanted), k and v, rotates q and k, and writes k
+    /// and v into layer `l` of the cache.
     pub(crate) fn query_key_value(&mut self, weights: &Layer, l: usize, step: &ValidatedStep<'_>, with_query: bool) {
         let c = self.model.config();
         let s = &mut *self.scratch;

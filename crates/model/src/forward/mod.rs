@@ -1,5 +1,5 @@
-//! Running validated steps: the executor of a device, the backend made of an executor and the KV index,
-//! and the one forward pass.
+//! Running validated steps: the executor of a device, the backend made of an executor and the KV
+//! index, and the one forward pass.
 
 pub(crate) mod executor;
 pub(crate) mod paged;

@@ -9,7 +9,8 @@ use crate::output::{StepOutput, StepReadouts};
 use crate::profile::Profiler;
 use crate::row::{ExitHeadInfo, Row, SeqId, TokenId};
 
-/// The [`Backend`] of any [`Executor`]: the index checks and places rows, the executor computes them.
+/// The [`Backend`] of any [`Executor`]: the index checks and places rows, the executor computes
+/// them.
 #[derive(Debug)]
 pub struct PagedBackend<E> {
     index: KvIndex,

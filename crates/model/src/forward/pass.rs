@@ -1,9 +1,8 @@
-//! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows that
-//! are active there.
+//! The one forward pass: rows enter at one layer and leave at another, and each layer runs the rows
+//! that are active there.
 
 use selfspec_kernels::{InputForms, MatrixProduct, rms_norm};
 
-use crate::fault::Fault;
 use crate::forward::layers::Pass;
 use crate::forward::scratch::grow;
 use crate::kv::step::ValidatedStep;
@@ -123,7 +122,7 @@ impl Pass<'_> {
             self.profiler.lap(Part::Norm);
             self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out: &mut logits[..] }]);
             self.profiler.lap(Part::Head);
-            if self.fault == Some(Fault::ExitNorm) {
+            if self.without_exit_norm {
                 let drafts =
                     s.active.iter().zip(logits.chunks_exact_mut(head.n())).filter(|(i, _)| !rows[**i].plan.is_full());
                 for (i, out) in drafts {

@@ -2,7 +2,8 @@
 
 use selfspec_kernels::{Activations, AttentionRow};
 
-/// Buffers of a step. They grow to the largest step and are kept, so that decoding does not allocate.
+/// Buffers of a step. They grow to the largest step and are kept, so that decoding does not
+/// allocate.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) hidden: Vec<f32>,       // (row, dim)
@@ -27,7 +28,8 @@ pub(crate) fn grow(buffer: &mut Vec<f32>, len: usize) {
     }
 }
 
-/// The memory of `rows` for rows of another lifetime: collecting an emptied vector in place keeps its allocation.
+/// Reuses the memory of `rows` for rows of another lifetime: collecting an emptied vector in place
+/// keeps its allocation.
 pub(crate) fn recycled<'a>(mut rows: Vec<AttentionRow<'_>>) -> Vec<AttentionRow<'a>> {
     rows.clear();
     rows.into_iter().map(|_| unreachable!("the vector was emptied")).collect()

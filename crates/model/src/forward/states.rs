@@ -25,10 +25,12 @@ impl SlotValues {
 pub(crate) struct RowStates {
     /// Hidden states of drafted rows after their plan's exact prefix. Shape: (slot, dim).
     pub(crate) hidden: SlotValues,
-    /// The exit head's inputs from the same rows, as far as they have come. Shape: (slot, tap, dim).
+    /// The exit head's inputs from the same rows, as far as they have come. Shape: (slot, tap,
+    /// dim).
     pub(crate) taps: SlotValues,
     /// Exact features of the exit head. Shape: (slot, feature, dim).
     pub(crate) features: SlotValues,
-    /// The exit head's own states, which stand for features at drafted positions. Shape: (slot, dim).
+    /// The exit head's own states, which stand for features at drafted positions. Shape: (slot,
+    /// dim).
     pub(crate) drafted: SlotValues,
 }

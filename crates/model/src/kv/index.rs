@@ -73,8 +73,8 @@ impl KvIndex {
         SeqId(u32::try_from(index).expect("fewer sequences than page numbers"))
     }
 
-    /// A sequence that shares the first `len` positions of `seq`, and the page that must be copied for
-    /// it now. It keeps up the auxiliary layers if `seq` does.
+    /// A sequence that shares the first `len` positions of `seq`, and the page that must be copied
+    /// for it now. It keeps up the auxiliary layers if `seq` does.
     pub(crate) fn fork(&mut self, seq: SeqId, len: usize) -> Result<(SeqId, Option<PageCopy>), BackendError> {
         let page_positions = self.shape.page_positions;
         let source = self.sequence(seq)?;
@@ -143,7 +143,8 @@ impl KvIndex {
         self.pages.check(self.pages_wanted(rows)?)?;
         self.places.clear();
         for (i, row) in rows.iter().enumerate() {
-            // Rows of one sequence usually stand together, so the search from the back ends at once.
+            // Rows of one sequence usually stand together, so the search from the back ends at
+            // once.
             let before = rows[..i].iter().rposition(|r| r.seq == row.seq);
             let sequence = live(&mut self.sequences, row.seq)?;
             match sequence.admit(rows, i, before, &mut self.slots) {
@@ -196,8 +197,8 @@ impl KvIndex {
         }
     }
 
-    /// Pages that `rows` need beyond those that their sequences own alone. A page is counted when its
-    /// first row is met, whatever the order of the rows.
+    /// Pages that `rows` need beyond those that their sequences own alone. A page is counted when
+    /// its first row is met, whatever the order of the rows.
     fn pages_wanted(&self, rows: &[Row]) -> Result<usize, BackendError> {
         let page_positions = self.shape.page_positions;
         let mut wanted = 0;

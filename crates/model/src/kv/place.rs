@@ -18,8 +18,8 @@ pub enum FeatureSource {
     Row(usize),
     /// In this slot of the exact features, which the model itself computed.
     Exact(u32),
-    /// In this slot of the auxiliary layer's own states, which stand for features where the model has
-    /// not run.
+    /// In this slot of the auxiliary layer's own states, which stand for features where the model
+    /// has not run.
     Drafted(u32),
 }
 

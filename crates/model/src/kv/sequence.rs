@@ -4,8 +4,8 @@
 //!
 //! - `0..len`: committed. K and V of every layer are the model's own.
 //! - `len..full`: not committed yet, but computed through every layer (prefill, verification).
-//! - `full..`: drafted. Only the layers of the drafting plan are written, and after its exact prefix
-//!   they hold an approximation.
+//! - `full..`: drafted. Only the layers of the drafting plan are written, and after its exact
+//!   prefix they hold an approximation.
 //!
 //! A row may attend only to positions whose layers cover its own. That is checked here, before
 //! anything is computed.
@@ -65,8 +65,8 @@ impl SequenceIndex {
         self.full
     }
 
-    /// Records that row `i` of `rows` is computed in this step, and decides where it starts and which
-    /// slots it uses. `before` is the index of the sequence's previous row in this step.
+    /// Records that row `i` of `rows` is computed in this step, and decides where it starts and
+    /// which slots it uses. `before` is the index of the sequence's previous row in this step.
     pub(crate) fn admit(
         &mut self,
         rows: &[Row],
@@ -164,7 +164,8 @@ impl SequenceIndex {
         if drafts && !self.auxiliary {
             return Err(bad(row, "its sequence does without the auxiliary layers"));
         }
-        if !drafts && !(self.auxiliary && row.plan.is_full()) {
+        let keeps_up = self.auxiliary && row.plan.is_full();
+        if !drafts && !keeps_up {
             return Ok(None);
         }
         // The sequence's row at the position before, if it is in this step.
@@ -210,8 +211,9 @@ impl SequenceIndex {
         self.guesses.keep_only(None, &mut slots.drafted);
     }
 
-    /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the caller
-    /// frees. False, and nothing changes, if positions before `len` are not computed in every layer.
+    /// Makes the length exactly `len` and forgets everything beyond it but the pages, which the
+    /// caller frees. False, and nothing changes, if positions before `len` are not computed in
+    /// every layer.
     pub(crate) fn set_len(&mut self, len: usize, slots: &mut SlotPools) -> bool {
         if len > self.full {
             return false;

@@ -1,7 +1,7 @@
 //! Numbers of places in an executor's memory, for values that belong to positions.
 
-/// Hands out slot numbers and takes them back. Numbers stay small: a slot is reused before a new one
-/// is made.
+/// Hands out slot numbers and takes them back. Numbers stay small: a slot is reused before a new
+/// one is made.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     free: Vec<u32>,
@@ -35,8 +35,8 @@ pub(crate) struct SlotRun {
 }
 
 impl SlotRun {
-    /// Takes the slot of `pos` and gives back those of later positions. A gap before `pos` gives the
-    /// earlier ones back too.
+    /// Takes the slot of `pos` and gives back those of later positions. A gap before `pos` gives
+    /// the earlier ones back too.
     pub(crate) fn push(&mut self, pos: usize, pool: &mut Slots) -> u32 {
         let kept = if (self.from..=self.from + self.slots.len()).contains(&pos) { pos - self.from } else { 0 };
         pool.release(self.slots.drain(kept..));

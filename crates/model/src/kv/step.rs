@@ -6,8 +6,8 @@ use crate::row::Row;
 
 /// The rows of one step, each with its entry layer, its pages and its slots.
 ///
-/// The index has checked every row; an executor need not ask again. Page copies come before all rows.
-/// In each layer, K and V of all active rows are written before any of them attends.
+/// The index has checked every row; an executor need not ask again. Page copies come before all
+/// rows. In each layer, K and V of all active rows are written before any of them attends.
 #[derive(Debug, Clone, Copy)]
 pub struct ValidatedStep<'a> {
     pub(crate) rows: &'a [Row],

@@ -12,7 +12,8 @@ use crate::row::{Enter, ExitHeadInfo, Readout, Row, SeqId, TokenId};
 const LAYERS: usize = 6;
 const PAGE: usize = 4;
 
-/// A device with an exit head after two layers, a vocabulary of 50, a context of 40 and 12 pages of 4.
+/// A device with an exit head after two layers, a vocabulary of 50, a context of 40 and 12 pages of
+/// 4.
 fn index() -> KvIndex {
     let exit_head = ExitHeadInfo { plan: exit(2), vocab: Arc::new([1, 2]), acceptance: None };
     KvIndex::new(DeviceShape {
@@ -133,7 +134,8 @@ fn a_kept_state_serves_its_own_position_and_token_alone() {
     let shallow = Row { plan: exit(2), ..kept(seq, 3, 7) };
     assert_eq!(refused(i, &[shallow]), "only a row of the full plan may enter at a kept hidden state");
 
-    // Two drafts, verified from their states. The plan that skips the middle keeps the state after one layer.
+    // Two drafts, verified from their states. The plan that skips the middle keeps the state after
+    // one layer.
     let slot = i.admit(&[drafted(seq, 3, 7, exit(2))]).expect("sound").keep_slot(0);
     let middle = LayerPlan::skip_middle(LAYERS, 1, 5).expect("fits");
     i.admit(&[Row { keep: false, ..drafted(seq, 3, 7, exit(2)) }]).expect("sound");

@@ -126,18 +126,15 @@ impl TensorSource<ModelTensor> for CheckpointTensors<'_> {
 
     fn read(&self, tensor: ModelTensor, shape: TensorShape) -> Result<StoredTensor<'_>, ModelError> {
         let place = self.place(tensor);
-        match shape {
-            TensorShape::Matrix { rows, cols } => {
-                let (ty, bytes) = self.stored(&place, vec![rows, cols])?;
-                Ok(StoredTensor::Matrix(StoredMatrix { rows, cols, ty, bytes }))
-            }
-            TensorShape::Norm(len) => {
-                let mut weight = self.vector(&place, len)?;
-                weight.iter_mut().for_each(|w| *w += self.norm_offset);
-                Ok(StoredTensor::Vector(weight))
-            }
-            TensorShape::Bias(len) => self.vector(&place, len).map(StoredTensor::Vector),
+        if shape.matrix().is_some() {
+            let (ty, bytes) = self.stored(&place, shape.dims())?;
+            return Ok(StoredTensor::Matrix(StoredMatrix { shape, ty, bytes }));
         }
+        let mut values = self.vector(&place, shape.values())?;
+        if let TensorShape::Norm(_) = shape {
+            values.iter_mut().for_each(|w| *w += self.norm_offset);
+        }
+        Ok(StoredTensor::Vector(values))
     }
 
     fn refused(&self, tensor: ModelTensor, why: SinkError) -> ModelError {
@@ -146,7 +143,7 @@ impl TensorSource<ModelTensor> for CheckpointTensors<'_> {
 
     /// Gives the pages of the file back, so that resident memory stays near the size of the file.
     fn done(&self, tensor: ModelTensor, shape: TensorShape) {
-        if shape.is_matrix() {
+        if shape.matrix().is_some() {
             self.checkpoint.release(&self.place(tensor).name);
         }
     }

@@ -9,10 +9,8 @@ use crate::arch::tensor::{Presence, TensorShape};
 /// A matrix as it lies in a file.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMatrix<'a> {
-    /// Number of rows: outputs.
-    pub rows: usize,
-    /// Number of columns: inputs.
-    pub cols: usize,
+    /// The shape.
+    pub shape: TensorShape,
     /// The format of its numbers.
     pub ty: TensorType,
     /// The rows, one after the other, in blocks of `ty`. Nothing is aligned.
@@ -24,7 +22,7 @@ pub struct StoredMatrix<'a> {
 pub enum StoredTensor<'a> {
     /// A norm's weight, its offset added, or a bias. Shape: (values).
     Vector(Vec<f32>),
-    /// Shape: (rows, cols).
+    /// A matrix in its file's format.
     Matrix(StoredMatrix<'a>),
 }
 

@@ -15,7 +15,8 @@ pub(crate) struct Packer<'a> {
 
 impl Packer<'_> {
     pub(crate) fn pack(&self, matrix: &StoredMatrix<'_>) -> Result<PanelMatrix, SinkError> {
-        let StoredMatrix { rows, cols, ty, bytes } = *matrix;
+        let StoredMatrix { shape, ty, bytes } = *matrix;
+        let (rows, cols) = shape.matrix().ok_or("a vector cannot be packed")?;
         let (rows, bytes) = match self.whole {
             true => (rows, bytes),
             false => (rows.min(1), &bytes[..bytes.len() / rows.max(1)]),

@@ -1,4 +1,5 @@
-//! The fields of a JSON request. Each is taken once, with its type and range; what remains is unknown.
+//! The fields of a JSON request. Each is taken once, with its type and range; what remains is
+//! unknown.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +9,8 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::http::limits::DEPTH;
 
-/// The fields of a request, or of an object in one of its fields, that have not been taken yet. A null counts as absent.
+/// The fields of a request, or of an object in one of its fields, that have not been taken yet. A
+/// null counts as absent.
 #[derive(Debug)]
 pub(crate) struct RequestFields {
     map: Map<String, Value>,
@@ -37,7 +39,8 @@ impl RequestFields {
         }
     }
 
-    /// The fields of an object that is the value of the field `outer`. Errors name both: `outer.name`.
+    /// The fields of an object that is the value of the field `outer`. Errors name both:
+    /// `outer.name`.
     pub(crate) fn within(outer: &'static str, map: Map<String, Value>) -> Self {
         RequestFields { map, outer: Some(outer) }
     }
@@ -102,7 +105,8 @@ impl RequestFields {
         }
     }
 
-    /// Refuses a field that the server does not support, unless its value is one of `neutral`, which change nothing.
+    /// Refuses a field that the server does not support, unless its value is one of `neutral`,
+    /// which change nothing.
     pub(crate) fn unsupported(&mut self, name: &str, neutral: &[Value]) -> Result<(), ApiError> {
         match self.take(name) {
             Some(value) if !neutral.contains(&value) => Err(self.wrong(name, "not supported by this server")),

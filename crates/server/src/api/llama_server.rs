@@ -1,4 +1,5 @@
-//! llama-server's `/tokenize`, `/detokenize` and `/apply-template`: from text to the model's tokens, and back.
+//! llama-server's `/tokenize`, `/detokenize` and `/apply-template`: from text to the model's
+//! tokens, and back.
 
 use std::sync::Arc;
 
@@ -16,22 +17,22 @@ use crate::api::fields::RequestFields;
 use crate::api::generate::prompt;
 use crate::api::openai::{messages, tools};
 use crate::api::receive::receive;
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 
-pub(crate) fn routes() -> Router<Arc<App>> {
+pub(crate) fn routes() -> Router<Arc<AppState>> {
     Router::new()
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/apply-template", post(apply_template))
 }
 
-fn tokenizer(app: &App) -> Result<&Arc<Tokenizer>, ApiError> {
+fn tokenizer(app: &AppState) -> Result<&Arc<Tokenizer>, ApiError> {
     app.engine().tokenizer().ok_or_else(|| EngineError::NoTokenizer.into())
 }
 
 /// `content` to `tokens`; `add_special`: with BOS if the model wants one.
-async fn tokenize(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
+async fn tokenize(State(app): State<Arc<AppState>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
     let parse = |mut fields: RequestFields| {
         let content = fields.string("content")?.ok_or_else(|| ApiError::field("content", "missing"))?;
         let special = fields.bool("add_special")?.unwrap_or(false);
@@ -46,7 +47,7 @@ async fn tokenize(State(app): State<Arc<App>>, request: Request<Body>) -> Result
 }
 
 /// `tokens` to `content`.
-async fn detokenize(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
+async fn detokenize(State(app): State<Arc<AppState>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
     let wrong = |why: String| ApiError::field("tokens", why);
     let parse = |mut fields: RequestFields| {
         let tokens = fields.take("tokens");
@@ -66,7 +67,7 @@ async fn detokenize(State(app): State<Arc<App>>, request: Request<Body>) -> Resu
 }
 
 /// `messages`, and `tools` if there are any, to the `prompt` that the chat template renders.
-async fn apply_template(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
+async fn apply_template(State(app): State<Arc<AppState>>, request: Request<Body>) -> Result<Json<Value>, ApiError> {
     let parse = |mut fields: RequestFields| {
         let conversation = messages::read(&mut fields)?;
         let tools = tools::read(&mut fields)?;

@@ -7,12 +7,12 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use crate::app::App;
+use crate::app_state::AppState;
 
 /// The document, without the version.
 const DOCUMENT: &str = include_str!("openapi.json");
 
-pub(crate) fn routes() -> Router<Arc<App>> {
+pub(crate) fn routes() -> Router<Arc<AppState>> {
     Router::new().route("/openapi.json", get(document))
 }
 

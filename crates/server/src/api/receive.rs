@@ -6,17 +6,18 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 
 use crate::api::blocking;
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::observe::context::RequestContext;
 use crate::served_model::ServedModel;
 
-/// Reads a body within the server's limits and parses it. The body is kept for the record if that has bodies.
+/// Reads a body within the server's limits and parses it. The body is kept for the record if that
+/// has bodies.
 ///
 /// # Errors
 /// The body is too large or too slow, or `parse` refuses it.
 pub(crate) async fn receive<T>(
-    app: &App,
+    app: &AppState,
     request: Request<Body>,
     parse: impl FnOnce(&[u8], &ServedModel) -> Result<T, ApiError>,
 ) -> Result<(T, Arc<RequestContext>), ApiError> {

@@ -1,4 +1,5 @@
-//! A request for text in no dialect: what every dialect's body is parsed to. It is plain data and complete when made.
+//! A request for text in no dialect: what every dialect's body is parsed to. It is plain data and
+//! complete when made.
 
 use selfspec_model::TokenId;
 use selfspec_speculate::{SamplingParams, SpeculationParams};
@@ -79,7 +80,8 @@ pub struct OutputOptions {
     pub stream: bool,
     /// Whether a stream ends with token counts.
     pub usage: bool,
-    /// With each token its log-probability and those of this many most likely tokens; `None`: no log-probabilities.
+    /// With each token its log-probability and those of this many most likely tokens; `None`: no
+    /// log-probabilities.
     pub logprobs: Option<usize>,
     /// Whether tokens and their sources are listed.
     pub tokens: bool,

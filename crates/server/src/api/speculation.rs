@@ -1,4 +1,5 @@
-//! The field `speculation` of every dialect: how a request's tokens are drafted. It changes the speed only.
+//! The field `speculation` of every dialect: how a request's tokens are drafted. It changes the
+//! speed only.
 
 use selfspec::{DraftLen, RequestedDrafter, SpeculationError, SpeculationRequest};
 use selfspec_speculate::{MAX_DRAFT, SpeculationParams};
@@ -10,8 +11,8 @@ use crate::served_model::ServedModel;
 
 const FIELD: &str = "speculation";
 
-/// Reads the field: "auto", "off", or an object of `drafter`, `exit_layer`, `draft_len` and `max_gain_loss`. Returns the speculation,
-/// and whether the request itself chose it.
+/// Reads the field: "auto", "off", or an object of `drafter`, `exit_layer`, `draft_len` and
+/// `max_gain_loss`. Returns the speculation, and whether the request itself chose it.
 pub(crate) fn read(fields: &mut RequestFields, model: &ServedModel) -> Result<(SpeculationParams, bool), ApiError> {
     let (request, chosen) = match fields.take(FIELD) {
         None => (SpeculationRequest::default(), false),

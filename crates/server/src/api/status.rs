@@ -9,11 +9,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::observe::exposition;
 
-pub(crate) fn routes() -> Router<Arc<App>> {
+pub(crate) fn routes() -> Router<Arc<AppState>> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -27,12 +27,12 @@ async fn livez() -> Json<Value> {
 }
 
 /// The model is loaded before the server listens, so that it is ready until it drains.
-async fn readyz(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
+async fn readyz(State(app): State<Arc<AppState>>) -> Result<Json<Value>, ApiError> {
     app.refuse_while_draining()?;
     Ok(Json(json!({ "status": "ok" })))
 }
 
-async fn props(State(app): State<Arc<App>>) -> Json<Value> {
+async fn props(State(app): State<Arc<AppState>>) -> Json<Value> {
     let engine = app.engine();
     Json(json!({
         "model": app.model().id,
@@ -48,7 +48,7 @@ async fn props(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// All metrics in Prometheus' text format.
-async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+async fn metrics(State(app): State<Arc<AppState>>) -> impl IntoResponse {
     let families = app.metrics().families(&app.engine().counters(), app.admission().choices(), &app.model().id);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], exposition::text(&families))
 }

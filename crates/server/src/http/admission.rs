@@ -22,8 +22,8 @@ impl RequestAdmission {
         Arc::new(RequestAdmission { admitted: Mutex::new(AdmittedLoad { choices: 0, prompt_tokens: 0 }), most })
     }
 
-    /// Admits a request with this number of choices and, over all of them, of prompt tokens. A request is always admitted
-    /// when there is no other.
+    /// Admits a request with this number of choices and, over all of them, of prompt tokens. A
+    /// request is always admitted when there is no other.
     ///
     /// # Errors
     /// The limit that it would exceed.

@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 use crate::error::ApiError;
 use crate::http::limits;
 
-/// A body that is too large is read on, and discarded, up to this many times the limit: most clients
-/// read an answer only after they have sent everything.
+/// A body that is too large is read on, and discarded, up to this many times the limit: most
+/// clients read an answer only after they have sent everything.
 const READ_ON: usize = 8;
 
 /// Reads bodies, and counts the bytes of those that are being received.

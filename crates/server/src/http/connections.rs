@@ -17,7 +17,8 @@ use crate::http::stall::StallGuard;
 
 /// Idle time after which the system probes whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Time that connections opened just before the stop have to send a request; idle ones are closed then.
+/// Time that connections opened just before the stop have to send a request; idle ones are closed
+/// then.
 const LAST_CALL: Duration = Duration::from_millis(300);
 /// Wait before the next attempt when the system has no free socket.
 const NO_SOCKET: Duration = Duration::from_millis(100);
@@ -41,8 +42,8 @@ struct Connections {
     stall: Duration,
 }
 
-/// Serves until `stop`, and then until running requests have their answers. A connection that is opened later gets one answer: the
-/// router knows that the server stops.
+/// Serves until `stop`, and then until running requests have their answers. A connection that is
+/// opened later gets one answer: the router knows that the server stops.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -95,7 +96,8 @@ impl Connections {
             match listener.accept().await {
                 Ok((stream, _)) => return (stream, place),
                 Err(error) => {
-                    // The client has left already, or the system has no free socket until other connections end.
+                    // The client has left already, or the system has no free socket until other
+                    // connections end.
                     tracing::debug!(%error, "a connection could not be accepted");
                     tokio::time::sleep(NO_SOCKET).await;
                 }

@@ -1,4 +1,5 @@
-//! Which other origins' pages may use the server from a browser: none, unless the options name them.
+//! Which other origins' pages may use the server from a browser: none, unless the options name
+//! them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -65,9 +66,10 @@ impl AllowedOrigins {
     }
 }
 
-/// Refuses requests from pages of other origins. A browser sends a simple request, such as a form's, without a preflight: it would
-/// be computed although the page cannot read the answer. A page whose host name was made to resolve to this machine has the
-/// server's own origin: a server that listens on this machine only therefore requires one of the machine's own names.
+/// Refuses requests from pages of other origins. A browser sends a simple request, such as a
+/// form's, without a preflight: it would be computed although the page cannot read the answer. A
+/// page whose host name was made to resolve to this machine has the server's own origin: a server
+/// that listens on this machine only therefore requires one of the machine's own names.
 pub(crate) async fn refuse_other_origins(
     State(origins): State<Arc<AllowedOrigins>>,
     request: Request<Body>,

@@ -24,8 +24,8 @@ impl ApiKeys {
         Arc::new(ApiKeys(keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect()))
     }
 
-    /// Whether the request carries one of the keys, if keys are required. It compares the hashes of all keys to their ends,
-    /// so that the time taken reveals nothing.
+    /// Whether the request carries one of the keys, if keys are required. It compares the hashes of
+    /// all keys to their ends, so that the time taken reveals nothing.
     fn admit(&self, request: &Request<Body>) -> bool {
         if self.0.is_empty() {
             return true;
@@ -42,8 +42,8 @@ impl ApiKeys {
     }
 }
 
-/// Refuses requests without a key where keys are required, on known and unknown paths alike. The files of the page hold no
-/// data and need no key.
+/// Refuses requests without a key where keys are required, on known and unknown paths alike. The
+/// files of the page hold no data and need no key.
 pub(crate) async fn require_key(State(keys): State<Arc<ApiKeys>>, request: Request<Body>, next: Next) -> Response {
     let path = request.uri().path();
     if OPEN_PATHS.contains(&path) || page::has(path) || keys.admit(&request) {

@@ -1,4 +1,5 @@
-//! Limits of a request, of a connection and of the server. docs/serving.md has the same table; a test compares them.
+//! Limits of a request, of a connection and of the server. docs/serving.md has the same table; a
+//! test compares them.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub(crate) const MOST_MESSAGES: usize = 4096;
 pub(crate) const MOST_TOOLS: usize = 128;
 /// Most tool calls in a message or an answer.
 pub(crate) const MOST_CALLS: usize = 128;
-/// Largest tool, schema, regular expression or grammar, in bytes: the limit of the grammar compiler.
+/// Largest tool, schema, regular expression or grammar, in bytes: the limit of the grammar
+/// compiler.
 pub(crate) const LARGEST_SCHEMA: usize = LONGEST_GRAMMAR;
 /// Deepest nesting of a tool or a schema.
 pub(crate) const SCHEMA_DEPTH: usize = 50;
@@ -35,7 +37,8 @@ pub(crate) const BODIES: usize = 256 << 20;
 pub(crate) const HEADER_BYTES: usize = 32 << 10;
 /// Most headers.
 pub(crate) const MOST_HEADERS: usize = 100;
-/// Time limit for headers, counted from the connection's opening or its last answer; and for the body after them.
+/// Time limit for headers, counted from the connection's opening or its last answer; and for the
+/// body after them.
 pub(crate) const READ_TIME: Duration = Duration::from_secs(30);
 /// Bytes that a connection may read ahead or have ready to send.
 pub(crate) const BUFFER: usize = 64 << 10;

@@ -1,4 +1,5 @@
-//! HTTP below the API: connections, limits, keys, origins, bodies, admission, and the end of the server.
+//! HTTP below the API: connections, limits, keys, origins, bodies, admission, and the end of the
+//! server.
 
 pub(crate) mod admission;
 pub(crate) mod body;

@@ -1,5 +1,5 @@
-//! The arms of an A/B comparison: all requests draft that do not say otherwise, or a share of them that is chosen by request id, so
-//! that one server can compare both.
+//! The arms of an A/B comparison: all requests draft that do not say otherwise, or a share of them
+//! that is chosen by request id, so that one server can compare both.
 
 use std::fmt;
 
@@ -25,7 +25,8 @@ pub(crate) enum DecodingArm {
 pub(crate) enum ArmSource {
     /// The request's own field `speculation`.
     Request,
-    /// The server's share, by the request's id. Only these requests can be compared: their content did not influence the arm.
+    /// The server's share, by the request's id. Only these requests can be compared: their content
+    /// did not influence the arm.
     Share,
     /// The server's default, which is the same for all requests.
     Default,
@@ -59,9 +60,9 @@ pub(crate) struct ArmAssignment {
 }
 
 impl ArmAssignment {
-    /// Assigns a request to an arm. `chosen`: the request itself says how to draft. With a `share`, other requests draft if the hash
-    /// of their id is below it. An id keeps its arm as long as the share stays; with a larger share every request that
-    /// drafted still drafts.
+    /// Assigns a request to an arm. `chosen`: the request itself says how to draft. With a `share`,
+    /// other requests draft if the hash of their id is below it. An id keeps its arm as long as the
+    /// share stays; with a larger share every request that drafted still drafts.
     pub(crate) fn new(speculation: SpeculationParams, chosen: bool, share: Option<f64>, id: &str) -> Self {
         let (source, speculation) = match share {
             _ if chosen => (ArmSource::Request, speculation),

@@ -1,4 +1,5 @@
-//! What is known of every request from its arrival on: its id, its time, and its body where bodies are recorded.
+//! What is known of every request from its arrival on: its id, its time, and its body where bodies
+//! are recorded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -58,7 +59,8 @@ pub(crate) struct RequestIds {
 }
 
 impl RequestIds {
-    /// `started`: when the server started, in seconds since 1970, which tells its ids from those of an earlier run.
+    /// `started`: when the server started, in seconds since 1970, which tells its ids from those of
+    /// an earlier run.
     pub(crate) fn new(started: u64) -> Arc<Self> {
         Arc::new(RequestIds { started, next: AtomicU64::new(0) })
     }

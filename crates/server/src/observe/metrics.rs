@@ -112,7 +112,8 @@ impl ServerMetrics {
         self.first_token[arm as usize].observe(after);
     }
 
-    /// Counts a choice that ended without an error. The duration of a cancelled one depends on its client and is left out.
+    /// Counts a choice that ended without an error. The duration of a cancelled one depends on its
+    /// client and is left out.
     pub(crate) fn count_end(&self, arm: DecodingArm, reason: FinishReason, after: Duration) {
         if let Some(place) = ENDS.iter().position(|end| *end == reason) {
             self.ends[place].fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! What is observed of requests: metrics, the record of finished requests, and the arms of A/B comparisons.
+//! What is observed of requests: metrics, the record of finished requests, and the arms of A/B
+//! comparisons.
 
 pub(crate) mod arm;
 pub(crate) mod context;

@@ -1,4 +1,5 @@
-//! Follows a request from submission to its end, whoever reads the answer: for the metrics and for the record.
+//! Follows a request from submission to its end, whoever reads the answer: for the metrics and for
+//! the record.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use crate::observe::context::RequestContext;
 use crate::observe::metrics::{RequestFailure, ServerMetrics};
 use crate::observe::record::{RecordedChoice, RecordedRequest, RequestRecorder};
 
-/// Receives every event of a request. Choices that have not ended when it is dropped count as cancelled.
+/// Receives every event of a request. Choices that have not ended when it is dropped count as
+/// cancelled.
 #[derive(Debug)]
 pub(crate) struct RequestObserver {
     metrics: Arc<ServerMetrics>,
@@ -82,7 +84,8 @@ impl RequestObserver {
                 observed.end_with(self.finished(summary), took);
             }
             Event::Failed(error) => {
-                // An answer whose status is not sent yet reports the failure by it. Here only streams that have begun are counted.
+                // An answer whose status is not sent yet reports the failure by it. Here only
+                // streams that have begun are counted.
                 let failure = RequestFailure::of(ApiError::from(error).status());
                 if let Some(failure) = failure.filter(|_| self.facts.stream && begun) {
                     self.metrics.count_failure(failure);
@@ -100,7 +103,8 @@ impl RequestObserver {
         }
     }
 
-    /// Forgets the choices of a request that the engine refused: the status of the answer reports that.
+    /// Forgets the choices of a request that the engine refused: the status of the answer reports
+    /// that.
     pub(crate) fn forget(&self) {
         self.choices().clear();
     }

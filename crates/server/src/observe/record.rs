@@ -1,7 +1,8 @@
 //! A file of finished requests, one JSON object a line, for comparing and replaying them.
 //!
-//! A thread of its own writes it, so that no request waits for the disk. Lines are dropped and counted when the disk is too slow.
-//! A write error is logged once; later lines are written again as soon as the disk accepts them.
+//! A thread of its own writes it, so that no request waits for the disk. Lines are dropped and
+//! counted when the disk is too slow. A write error is logged once; later lines are written again
+//! as soon as the disk accepts them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,7 +76,8 @@ pub(crate) struct RecordedChoice {
     pub(crate) ttft_s: Option<f64>,
     /// From arrival to the end.
     pub(crate) e2e_s: f64,
-    /// For each round after the first: milliseconds since the previous one, and tokens. Shape: (round).
+    /// For each round after the first: milliseconds since the previous one, and tokens. Shape:
+    /// (round).
     pub(crate) gaps: Vec<(f64, u32)>,
     /// Tokens drafted.
     pub(crate) drafted: u64,

@@ -1,7 +1,8 @@
-//! The page at `/`: a chat in the browser, made of a few files that are part of the program.
+//! The page at `/`: a chat in the browser. Its files are part of the program.
 //!
-//! The files hold no data: what the page shows it asks of the API, with the user's key where one is needed. So they need no key themselves.
-//! The headers allow a page of this server's own files only, with nothing inline, and requests to this server only.
+//! The files hold no data and need no key: the page calls the API, with the user's key where one is
+//! required. The headers allow only this server's own files, nothing inline, and requests to this
+//! server only.
 
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -10,35 +11,36 @@ use axum::routing::get;
 
 use crate::short_hash::short_hash;
 
-/// One file of the page.
-struct File {
+/// A file of the page.
+struct PageFile {
     path: &'static str,
     content_type: &'static str,
     text: &'static str,
 }
 
-const FILES: [File; 6] = [
-    File { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("index.html") },
-    File { path: "/page.css", content_type: "text/css; charset=utf-8", text: include_str!("page.css") },
-    File { path: "/page.js", content_type: "text/javascript; charset=utf-8", text: include_str!("page.js") },
-    File {
+const FILES: [PageFile; 6] = [
+    PageFile { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("index.html") },
+    PageFile { path: "/page.css", content_type: "text/css; charset=utf-8", text: include_str!("page.css") },
+    PageFile { path: "/page.js", content_type: "text/javascript; charset=utf-8", text: include_str!("page.js") },
+    PageFile {
         path: "/page-answer.js",
         content_type: "text/javascript; charset=utf-8",
         text: include_str!("page-answer.js"),
     },
-    File {
+    PageFile {
         path: "/page-client.js",
         content_type: "text/javascript; charset=utf-8",
         text: include_str!("page-client.js"),
     },
-    File { path: "/page.svg", content_type: "image/svg+xml", text: include_str!("page.svg") },
+    PageFile { path: "/page.svg", content_type: "image/svg+xml", text: include_str!("page.svg") },
 ];
 
-/// Nothing but this server's own files and answers; `require-trusted-types-for` has the browser refuse text that is made into elements.
+/// Allows this server's own files and answers only. `require-trusted-types-for` makes the browser
+/// refuse to turn text into elements.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The page's paths; all are open.
+/// The page's paths, which need no key.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, file| {
         let tag = format!("\"{}\"", short_hash(file.text, 8));
@@ -51,9 +53,9 @@ pub(crate) fn has(path: &str) -> bool {
     FILES.iter().any(|file| file.path == path)
 }
 
-/// A browser asks each time whether its copy is still the right one.
-fn answer(file: &File, tag: &str, asked: &HeaderMap) -> Response {
-    let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+/// Answers with a file. Browsers ask each time whether their copy is still valid.
+fn answer(file: &PageFile, tag: &str, request: &HeaderMap) -> Response {
+    let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let known = known.is_some_and(|tags| tags.split(',').any(|t| t.trim().trim_start_matches("W/") == tag));
     let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { file.text.into_response() };
     let mut set = |name: HeaderName, value: &str| {

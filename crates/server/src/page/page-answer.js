@@ -1,4 +1,4 @@
-// One answer of the model: its tokens as they come, its figures, and what can be done with it.
+// One answer of the model: its tokens while they arrive, its figures, and its buttons.
 
 const TITLES = {
   draft: "accepted draft",
@@ -8,7 +8,7 @@ const TITLES = {
 };
 const ENDS = { length: "cut off at the token limit" };
 
-/** A new element; texts go in as text. */
+/** A new element; strings become text nodes. */
 export function element(name, classes = "", text = "") {
   const made = document.createElement(name);
   made.className = classes;
@@ -16,7 +16,7 @@ export function element(name, classes = "", text = "") {
   return made;
 }
 
-/** A button that is no submit button. */
+/** A button that does not submit a form. */
 export function button(text, classes, pressed) {
   const made = element("button", classes, text);
   made.type = "button";
@@ -24,7 +24,7 @@ export function button(text, classes, pressed) {
   return made;
 }
 
-/** A button that copies a text, and says so. */
+/** A button that copies a text, and confirms it. */
 function copyButton(text, say) {
   const made = button("Copy", "quiet", async () => {
     made.textContent = (await copy(text)) ? "Copied" : "Could not copy";
@@ -36,7 +36,7 @@ function copyButton(text, say) {
   return made;
 }
 
-/** Copies a text; false if the browser does not let it. */
+/** Copies a text; false if the browser refuses. */
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -55,7 +55,7 @@ async function copy(text) {
 
 export const round = (value, digits) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
 
-/** The figures of timings, ready to be shown; `k` is the latest round's draft length. */
+/** The figures of timings as text; `k` is the latest round's draft length. */
 export function figures(timings, k) {
   return {
     speed: timings.predicted_ms > 0 ? round(timings.predicted_per_second, 1) : "–",
@@ -65,7 +65,7 @@ export function figures(timings, k) {
   };
 }
 
-/** One pass over a request: what has come of it so far. */
+/** One run of a request: its text and figures so far. */
 export class Run {
   constructor(speculation) {
     this.speculation = speculation; // "auto" or "off"
@@ -188,7 +188,7 @@ export class Answer {
   }
 }
 
-/** What the comparison says, once both have ended. */
+/** The result of the comparison, after both runs have ended. */
 function verdict(run, other) {
   if (!other.whole) {
     return "The comparison was not finished.";

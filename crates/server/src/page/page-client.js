@@ -1,15 +1,15 @@
-// Requests to the server that the page came from, and its errors in words.
+// Requests to the page's own server, and messages for its errors.
 
 const KEY = "selfspec-api-key";
 
-/** The API key, which lives as long as the tab. */
+/** The API key, kept until the tab is closed. */
 export const key = {
   get: () => sessionStorage.getItem(KEY),
   set: (value) => sessionStorage.setItem(KEY, value),
   forget: () => sessionStorage.removeItem(KEY),
 };
 
-/** Why there is no answer, or no more of it; `status` is HTTP's, or 0 where nothing came. */
+/** Why an answer is missing or incomplete; `status` is that of HTTP, or 0 without a response. */
 export class Failure extends Error {
   constructor(status, message) {
     super(message);
@@ -17,14 +17,14 @@ export class Failure extends Error {
   }
 }
 
-/** The name of the model that is served. */
+/** The name of the served model. */
 export async function modelName() {
   const response = await request("v1/models", {});
   const models = await response.json();
   return models.data?.[0]?.id ?? "";
 }
 
-/** The chunks of a streamed answer to a chat, one after the other. Ends without an error only if the answer is whole. */
+/** The chunks of a streamed chat answer. Ends without an error only if the answer is complete. */
 export async function* chat(body, signal) {
   const response = await request("v1/chat/completions", {
     method: "POST",
@@ -62,7 +62,7 @@ async function request(path, options) {
   return response;
 }
 
-/** What an answer that is none says. */
+/** The message of an error response. */
 async function words(response) {
   let said = "";
   try {

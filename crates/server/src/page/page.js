@@ -1,4 +1,4 @@
-// The conversation: what the user types, what is asked of the server, and what becomes of the answers.
+// The conversation: the user's messages, the requests to the server, and their answers.
 
 import { Answer, Run, element, figures } from "./page-answer.js";
 import { Failure, chat, key, modelName } from "./page-client.js";
@@ -29,7 +29,7 @@ function messages(system, user) {
   ];
 }
 
-/** The settings of a request; undefined if one of them is out of its range, which the browser then says. */
+/** The settings of a request; undefined if one is out of range, which the browser reports. */
 function settings() {
   const fields = [$("temperature"), $("max-tokens"), $("seed")];
   const wrong = fields.find((field) => !field.checkValidity());
@@ -59,7 +59,7 @@ function send() {
   answer({ user, body });
 }
 
-/** Has the turn answered. */
+/** Requests the answer of a turn. */
 async function answer(turn) {
   turn.run = new Run(turn.body.speculation);
   turn.answer = new Answer({
@@ -97,7 +97,7 @@ function retry(turn) {
   answer({ user: turn.user, body: turn.body });
 }
 
-/** Runs the turn's request once more, the other way. */
+/** Runs the turn's request again, with speculation switched. */
 async function compare(turn) {
   if (running) {
     return;
@@ -114,7 +114,7 @@ async function compare(turn) {
   say(failure ? failure.message : verdict);
 }
 
-/** Follows a request to its end, `seen` its tokens; gives what went wrong. */
+/** Reads an answer to its end, calling `seen` for its tokens; returns the error, if any. */
 async function go(run, body, seen) {
   const controller = new AbortController();
   const conversation = totals;
@@ -134,7 +134,7 @@ async function go(run, body, seen) {
   return failure;
 }
 
-// -- What is under way
+// -- Running requests
 
 function begin(controller) {
   running = controller;
@@ -181,7 +181,7 @@ function gauges(run) {
   }
 }
 
-/** Adds a run to its conversation's figures; the first token's time is the prompt's. */
+/** Adds a run to the figures of its conversation; the prompt's time is that of the first token. */
 function count(run, conversation) {
   if (run.timings) {
     const total = conversation[run.speculation];
@@ -202,12 +202,12 @@ function showTotals() {
 
 // -- The page around it
 
-/** Tells those who do not see the page. */
+/** Announces a text to screen readers. */
 function say(text) {
   $("status").textContent = text;
 }
 
-/** Stays at the end of the conversation, unless the reader has gone elsewhere. */
+/** Scrolls to the end of the conversation, unless the user has scrolled away. */
 let atEnd = true;
 function follow(always) {
   if (always || atEnd) {

@@ -126,7 +126,8 @@ impl Running {
         format!("{head} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
     }
 
-    /// Waits until this number of choices is queued or running. The number must not change again by itself.
+    /// Waits until this number of choices is queued or running. The number must not change again by
+    /// itself.
     pub(crate) fn wait_for(&self, choices: usize) {
         self.wait_for_metric(&format!("requests {choices}"));
     }

@@ -12,7 +12,7 @@ use selfspec_model::TokenId;
 
 use crate::draft::kind::DrafterKind;
 use crate::draft::path::DraftPath;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 
 /// Kinds of offer that a drafter may distinguish: [`Drafter::offer`] returns a number below this.
 pub(crate) const OFFER_KINDS: usize = 9;
@@ -54,5 +54,5 @@ pub(crate) trait Drafter: fmt::Debug + Send {
     fn offer(&mut self, tokens: &[TokenId], forced: &[TokenId]) -> Option<usize>;
 
     /// Appends up to `k` tokens that it copies, as last offered. A drafter with a path copies none.
-    fn copy(&mut self, _tokens: &[TokenId], _k: usize, _drafts: &mut Vec<Draft>) {}
+    fn copy(&mut self, _tokens: &[TokenId], _k: usize, _drafts: &mut Vec<DraftToken>) {}
 }

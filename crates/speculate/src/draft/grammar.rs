@@ -4,7 +4,7 @@ use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
 use crate::draft::kind::DrafterKind;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 
 /// Expected acceptance rate of forced tokens. A grammar forces bytes, and the model may cut the
 /// same bytes into other tokens.
@@ -30,7 +30,7 @@ impl Drafter for GrammarDrafter {
         (!forced.is_empty()).then_some(0)
     }
 
-    fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
-        drafts.extend(self.forced.iter().take(k).map(|token| Draft::point(*token)));
+    fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<DraftToken>) {
+        drafts.extend(self.forced.iter().take(k).map(|token| DraftToken::point(*token)));
     }
 }

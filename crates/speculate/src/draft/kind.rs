@@ -1,6 +1,8 @@
-//! The kinds of drafter and their names: one row a drafter.
+//! The kinds of drafter, their names, and how a request chooses one.
 
 use std::fmt;
+
+use selfspec_model::LayerPlan;
 
 /// A way to draft. Its number is its place in [`DrafterKind::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,5 +59,35 @@ impl DrafterKind {
 impl fmt::Display for DrafterKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// Which drafter proposes tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DrafterChoice {
+    /// None: plain decoding.
+    Off,
+    /// Prompt lookup where it has a match that is expected to pay; else the exit head, or layer
+    /// skip on a model without one, where it is expected to pay; else none.
+    #[default]
+    Auto,
+    /// The model itself on the layers of this plan. The full plan is refused: it skips nothing.
+    LayerSkip(LayerPlan),
+    /// The exit head, which the model must have.
+    ExitHead,
+    /// Copies what followed the same last tokens earlier in the prompt or the output.
+    PromptLookup,
+}
+
+impl DrafterChoice {
+    /// The choice as a flag's value: `off`, `auto`, or the drafter's own name.
+    pub fn flag(&self) -> &'static str {
+        match self {
+            DrafterChoice::Off => "off",
+            DrafterChoice::Auto => "auto",
+            DrafterChoice::LayerSkip(_) => DrafterKind::LayerSkip.flag(),
+            DrafterChoice::ExitHead => DrafterKind::ExitHead.flag(),
+            DrafterChoice::PromptLookup => DrafterKind::PromptLookup.flag(),
+        }
     }
 }

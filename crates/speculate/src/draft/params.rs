@@ -2,42 +2,12 @@
 
 use selfspec_model::LayerPlan;
 
-use crate::draft::kind::DrafterKind;
+use crate::draft::kind::DrafterChoice;
 use crate::error::ParamError;
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// Most tokens that one round may draft.
 pub const MAX_DRAFT: usize = 16;
-
-/// Which drafter proposes tokens.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum DrafterChoice {
-    /// None: plain decoding.
-    Off,
-    /// Prompt lookup where it has a match that is expected to pay; else the exit head, or layer
-    /// skip on a model without one, where it is expected to pay; else none.
-    #[default]
-    Auto,
-    /// The model itself on the layers of this plan. The full plan is refused: it skips nothing.
-    LayerSkip(LayerPlan),
-    /// The exit head, which the model must have.
-    ExitHead,
-    /// Copies what followed the same last tokens earlier in the prompt or the output.
-    PromptLookup,
-}
-
-impl DrafterChoice {
-    /// The choice as a flag's value: `off`, `auto`, or the drafter's own name.
-    pub fn flag(&self) -> &'static str {
-        match self {
-            DrafterChoice::Off => "off",
-            DrafterChoice::Auto => "auto",
-            DrafterChoice::LayerSkip(_) => DrafterKind::LayerSkip.flag(),
-            DrafterChoice::ExitHead => DrafterKind::ExitHead.flag(),
-            DrafterChoice::PromptLookup => DrafterKind::PromptLookup.flag(),
-        }
-    }
-}
 
 /// How many tokens a round drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,7 +83,7 @@ impl SpeculationParams {
     ///
     /// # Errors
     /// The first field that is out of its range.
-    pub fn validate(&self, target: &Target) -> Result<(), ParamError> {
+    pub fn validate(&self, target: &TargetModel) -> Result<(), ParamError> {
         let n_layers = target.n_layers;
         let count = |field, value: usize, ok: bool, expected| {
             if ok { Ok(()) } else { Err(ParamError::OutOfRange { field, value: value as f64, expected }) }

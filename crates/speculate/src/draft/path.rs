@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use selfspec_model::{LayerPlan, Readout};
+use selfspec_model::{LayerPlan, PlanError, Readout};
 
 /// The layers that a draft's rows run, and the head that reads their logits. Costs and acceptance
 /// of drafting with the model are recorded by path.
@@ -15,6 +15,14 @@ pub struct DraftPath {
 }
 
 impl DraftPath {
+    /// The first `layers` of `n_layers` layers, and the model's own head.
+    ///
+    /// # Errors
+    /// [`PlanError`] if there are no such layers.
+    pub fn exit(n_layers: usize, layers: usize) -> Result<Self, PlanError> {
+        Ok(DraftPath { plan: LayerPlan::exit(n_layers, layers)?, readout: Readout::Head })
+    }
+
     /// Whether the exit head reads the logits. It needs its own K and V beside the model's.
     pub fn uses_exit_head(&self) -> bool {
         self.readout == Readout::ExitHead

@@ -7,7 +7,7 @@ use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
 use crate::draft::kind::DrafterKind;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 
 /// Longest suffix of the output that is compared, in tokens: enough to tell the places of the
 /// prediction apart.
@@ -72,9 +72,9 @@ impl Drafter for PredictionDrafter {
         found.map(|(_, len)| len.min(LONGEST_OFFER))
     }
 
-    fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
+    fn copy(&mut self, _: &[TokenId], k: usize, drafts: &mut Vec<DraftToken>) {
         let Some(at) = self.found.take() else { return };
-        drafts.extend(self.tokens[at..].iter().take(k).map(|token| Draft::point(*token)));
+        drafts.extend(self.tokens[at..].iter().take(k).map(|token| DraftToken::point(*token)));
     }
 }
 

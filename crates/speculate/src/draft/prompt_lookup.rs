@@ -8,7 +8,7 @@ use selfspec_model::TokenId;
 
 use crate::draft::drafter::Drafter;
 use crate::draft::kind::DrafterKind;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 
 /// An index of all n-grams of the committed tokens, n from `min` to `max`: the most recent position
 /// of each.
@@ -101,13 +101,13 @@ impl Drafter for PromptLookup {
         found.map(|(n, _)| n)
     }
 
-    fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<Draft>) {
+    fn copy(&mut self, tokens: &[TokenId], k: usize, drafts: &mut Vec<DraftToken>) {
         let Some(at) = self.found.take() else { return };
         for i in at..at + k {
             // A match that reaches the end of the tokens goes on with its own copies: a loop stays
             // a loop.
             let token = tokens.get(i).copied().unwrap_or_else(|| drafts[i - tokens.len()].token);
-            drafts.push(Draft::point(token));
+            drafts.push(DraftToken::point(token));
         }
     }
 }

@@ -5,18 +5,19 @@
 use selfspec_model::{LayerPlan, Readout, TokenId};
 
 use crate::draft::drafter::Drafter;
+use crate::draft::kind::DrafterChoice;
 use crate::draft::model_layers::ModelDrafter;
-use crate::draft::params::{DrafterChoice, SpeculationParams};
+use crate::draft::params::SpeculationParams;
 use crate::draft::path::DraftPath;
 use crate::draft::prediction::PredictionDrafter;
 use crate::draft::prompt_lookup::PromptLookup;
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// The drafters that a request allows, in the order in which they are asked. A predicted output is
 /// copied before all others, unless speculation is off. `prompt_len` is in tokens.
 pub(crate) fn drafters(
     params: &SpeculationParams,
-    target: &Target,
+    target: &TargetModel,
     prediction: Vec<TokenId>,
     prompt_len: usize,
 ) -> Vec<Box<dyn Drafter>> {
@@ -45,14 +46,14 @@ fn prompt_lookup(params: &SpeculationParams) -> Box<dyn Drafter> {
     Box::new(PromptLookup::new(params.ngram_min, params.ngram_max))
 }
 
-fn layer_skip(plan: LayerPlan, params: &SpeculationParams, target: &Target) -> Box<dyn Drafter> {
+fn layer_skip(plan: LayerPlan, params: &SpeculationParams, target: &TargetModel) -> Box<dyn Drafter> {
     let vocab = target.draft_vocab.clone().filter(|_| params.draft_vocab);
     let readout = if vocab.is_some() { Readout::DraftVocab } else { Readout::Head };
     Box::new(ModelDrafter::new(DraftPath { plan, readout }, vocab, params.min_confidence))
 }
 
 /// `None` if the model has no exit head.
-fn exit_head(params: &SpeculationParams, target: &Target) -> Option<Box<dyn Drafter>> {
+fn exit_head(params: &SpeculationParams, target: &TargetModel) -> Option<Box<dyn Drafter>> {
     let head = target.exit_head.clone()?;
     let path = DraftPath { plan: head.plan, readout: Readout::ExitHead };
     let drafter = ModelDrafter::new(path, Some(head.vocab), params.min_confidence);

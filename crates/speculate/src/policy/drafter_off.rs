@@ -5,7 +5,7 @@ use crate::draft::path::DraftPath;
 
 /// What speaks against drafting. Speed-ups are over plain decoding.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum OffCause {
+pub enum DrafterOffCause {
     /// Drafting is not expected to pay.
     Unprofitable {
         /// The expected speed-up.
@@ -29,7 +29,7 @@ pub struct DrafterOff {
     /// The drafter.
     pub drafter: DrafterKind,
     /// What spoke against it.
-    pub cause: OffCause,
+    pub cause: DrafterOffCause,
     /// Expected acceptance rate of a draft.
     pub acceptance: f64,
     /// Verified drafts behind that rate, older ones at a lower weight.

@@ -11,7 +11,7 @@ use crate::policy::acceptance::AcceptanceChain;
 use crate::policy::confidence::ConfidenceRecord;
 use crate::policy::cost::model::CostModel;
 use crate::policy::draft_prices::DraftPrices;
-use crate::policy::drafter_off::{DrafterOff, OffCause};
+use crate::policy::drafter_off::{DrafterOff, DrafterOffCause};
 use crate::policy::loss_budget::LossBudget;
 use crate::policy::offer_record::OfferRecord;
 use crate::policy::round_reason::RoundReason;
@@ -117,11 +117,11 @@ impl DrafterPolicy {
         // best.
         let too_short = runs_model && draft_len == DraftLen::Window && best < 2;
         let against = if speedup < min_speedup {
-            Some(OffCause::Unprofitable { speedup })
+            Some(DrafterOffCause::Unprofitable { speedup })
         } else if too_short {
-            Some(OffCause::BestLengthOne { speedup })
+            Some(DrafterOffCause::BestLengthOne { speedup })
         } else if self.budget.is_spent(generated) {
-            Some(OffCause::LossBudgetSpent { lost: self.budget.lost() })
+            Some(DrafterOffCause::LossBudgetSpent { lost: self.budget.lost() })
         } else {
             None
         };
@@ -152,9 +152,9 @@ impl DrafterPolicy {
         let hopeless = prices.best_draft_len(&[1.0; MAX_DRAFT], bonus).1 < min_speedup;
         if hopeless || self.offers[offer].is_paused(generated) || !self.budget.affords(price, generated) {
             return OfferDecision::Pause(match against {
-                None | Some(OffCause::Unprofitable { .. }) => RoundReason::Unprofitable { speedup },
-                Some(OffCause::BestLengthOne { .. }) => RoundReason::BestLengthOne { speedup },
-                Some(OffCause::LossBudgetSpent { lost }) => RoundReason::LossBudgetSpent { lost },
+                None | Some(DrafterOffCause::Unprofitable { .. }) => RoundReason::Unprofitable { speedup },
+                Some(DrafterOffCause::BestLengthOne { .. }) => RoundReason::BestLengthOne { speedup },
+                Some(DrafterOffCause::LossBudgetSpent { lost }) => RoundReason::LossBudgetSpent { lost },
             });
         }
         self.offers[offer].begin_probe();
@@ -220,10 +220,10 @@ mod tests {
         let (decision, off) = decide(0.42, 24.0, 37.0);
         assert!(!matches!(decision, OfferDecision::Draft { .. }));
         let off = off.expect("off");
-        assert!(matches!(off.cause, OffCause::BestLengthOne { .. }) && off.acceptance < 1.0, "{off:?}");
+        assert!(matches!(off.cause, DrafterOffCause::BestLengthOne { .. }) && off.acceptance < 1.0, "{off:?}");
         let (_, off) = decide(0.5, 2.0, 20.0);
         let off = off.expect("off");
-        assert!(matches!(off.cause, OffCause::Unprofitable { speedup } if speedup < 1.0), "{off:?}");
+        assert!(matches!(off.cause, DrafterOffCause::Unprofitable { speedup } if speedup < 1.0), "{off:?}");
         assert!(off.draft_step.is_some_and(|(path, cost)| cost == 0.5 && path.to_string() == "layers 0..5"));
     }
 }

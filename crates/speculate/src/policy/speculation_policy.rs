@@ -173,7 +173,8 @@ impl SpeculationPolicy {
         choice.stop_rule.as_ref().map_or(0.0, |rule| rule.min_confidence(own, i))
     }
 
-    /// When a round ends that has `drafted` drafts, as data. The caller adds what is not the policy's.
+    /// When a round ends that has `drafted` drafts, as data. The caller adds what is not the
+    /// policy's.
     pub(crate) fn draft_stop_rule(&self, choice: &DraftChoice, drafted: usize) -> DraftStopRule {
         let own = &self.drafters[choice.drafter].confidence;
         let rule = choice.stop_rule.as_ref().map(|rule| rule.as_data(own, drafted..choice.k));

@@ -59,8 +59,8 @@ impl StopRule {
         own.min_confidence(&self.others, self.untested_acceptance(i), wanted).max(ANY_CONFIDENCE)
     }
 
-    /// The rule for drafts at these places, by the sequence's `own` record, as data for a device. It decides
-    /// as the methods below do, for a sequence that no other waits for.
+    /// The rule for drafts at these places, by the sequence's `own` record, as data for a device.
+    /// It decides as the methods below do, for a sequence that no other waits for.
     pub(crate) fn as_data(&self, own: &ConfidenceRecord, places: Range<usize>) -> DraftStopRule {
         let place = |i: usize| DraftStopPlace {
             acceptance: own.curve(&self.others, self.untested_acceptance(i)).to_vec(),
@@ -72,14 +72,15 @@ impl StopRule {
         DraftStopRule { edges, places, reached: self.reached, ..DraftStopRule::default() }
     }
 
-    /// What another draft after `drafted` must be expected to bring, if `waiting` sequences wait for it.
+    /// What another draft after `drafted` must be expected to bring, if `waiting` sequences wait
+    /// for it.
     fn next_price(&self, drafted: usize, waiting: f64) -> f64 {
         let price = self.prices.draft_step * waiting + self.prices.added_row(drafted, self.bonus);
         self.tokens_per_plain_step * price
     }
 
-    /// Adds the `drafted`-th draft of the round, and says whether another one is worth its row and its
-    /// verification.
+    /// Adds the `drafted`-th draft of the round, and says whether another one is worth its row and
+    /// its verification.
     pub(crate) fn continues_after(&mut self, own: &ConfidenceRecord, drafted: usize, confidence: f32) -> bool {
         self.reached *= own.acceptance(&self.others, self.untested_acceptance(drafted - 1), confidence);
         self.is_worth(drafted, 1.0)

@@ -24,7 +24,7 @@ use crate::policy::round_reason::RoundReason;
 use crate::round::token_source::TokenSource;
 use crate::round::waiting_cost::WaitingCost;
 use crate::sample::noise::RoundPosition;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 use crate::sample::sequence_sampler::{SequenceSampler, TokenChoiceError};
 
 /// A round under way.
@@ -33,7 +33,7 @@ pub(crate) struct Round {
     pub(crate) choice: Option<DraftChoice>, // None: plain decoding
     pub(crate) reason: RoundReason,
     pub(crate) path: Option<DraftPath>, // of the draft rows; None: the drafts were copied
-    pub(crate) drafts: Vec<Draft>,
+    pub(crate) drafts: Vec<DraftToken>,
     pub(crate) draft_rows: usize, // run so far
     pub(crate) waiting: WaitingCost,
     pub(crate) drafting: bool, // whether the next step drafts
@@ -108,9 +108,9 @@ pub enum VerifyReadout<'a> {
     Choice(&'a Result<TokenChoice, NoChoice>),
 }
 
-/// Accept: verifies `drafts` left to right by what the full model's rows left, and calls `commit` with each
-/// token, its source and its log-probability. `commit` says whether the sequence goes on. After full
-/// acceptance `bonus` draws one more token.
+/// Accept: verifies `drafts` left to right by what the full model's rows left, and calls `commit`
+/// with each token, its source and its log-probability. `commit` says whether the sequence goes on.
+/// After full acceptance `bonus` draws one more token.
 ///
 /// `start` is the position of the first draft. `rows(i)` is the readout for position `start + i`.
 ///
@@ -119,7 +119,7 @@ pub enum VerifyReadout<'a> {
 /// as they would have been without drafts.
 pub fn accept_drafts<'a>(
     sampler: &mut SequenceSampler,
-    drafts: &[Draft],
+    drafts: &[DraftToken],
     bonus: bool,
     start: usize,
     rows: impl Fn(usize) -> VerifyReadout<'a>,
@@ -154,7 +154,7 @@ mod tests {
     fn run(last: TokenId, most: usize) -> (Vec<TokenId>, AcceptedDrafts) {
         let best = [10, 11, 12, 20, 21, 22, 23];
         let rows: Vec<Vec<f32>> = best.iter().map(|b| (0..30).map(|x| f32::from(x == *b)).collect()).collect();
-        let drafts: Vec<Draft> = best[..6].iter().map(|b| Draft::point(*b)).collect();
+        let drafts: Vec<DraftToken> = best[..6].iter().map(|b| DraftToken::point(*b)).collect();
         let mut sampler = SequenceSampler::new(&SamplingParams::default(), &[], 0);
         let mut committed = Vec::new();
         let rows = |i: usize| VerifyReadout::Logits(&rows[i]);
@@ -179,7 +179,7 @@ mod tests {
         let rows: Vec<Vec<f32>> = (0..3u8).map(|best| (0..9u8).map(|x| f32::from(x == best)).collect()).collect();
         let sources = |drafts: &[TokenId], bonus: bool| {
             let mut sampler = SequenceSampler::new(&SamplingParams::default(), &[], 0);
-            let drafts: Vec<Draft> = drafts.iter().map(|d| Draft::point(*d)).collect();
+            let drafts: Vec<DraftToken> = drafts.iter().map(|d| DraftToken::point(*d)).collect();
             let (rows, mut sources) = (|i: usize| VerifyReadout::Logits(&rows[i]), Vec::new());
             let commit = |_, source, _| {
                 sources.push(source);

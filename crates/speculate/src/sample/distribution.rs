@@ -7,14 +7,14 @@ use crate::sample::truncation::TokenCandidate;
 
 /// Probabilities of tokens, as weights over their sum. Its memory is reused from row to row.
 #[derive(Debug, Default, Clone)]
-pub struct Distribution {
+pub struct TokenDistribution {
     tokens: Option<Vec<TokenId>>, // ascending; None: all tokens, by id
     weights: Vec<f32>,
     blocks: Vec<f64>, // sums of BLOCK weights each
     total: f64,
 }
 
-impl Distribution {
+impl TokenDistribution {
     /// Fills in every token of `row` at a temperature of `1 / scale`. Logit i is that of the i-th
     /// of `tokens`, which ascend, or of token i where that is `None`. Shape of `row`: (tokens).
     pub(crate) fn fill_all(&mut self, row: &[f32], tokens: Option<&[TokenId]>, peak: f32, scale: f32) {
@@ -77,7 +77,7 @@ impl Distribution {
     /// `q` of `None` is the point mass on `drafted`.
     pub(crate) fn draw_residual(
         &self,
-        q: Option<&Distribution>,
+        q: Option<&TokenDistribution>,
         drafted: TokenId,
         u: f64,
         scratch: &mut Vec<f64>,
@@ -118,19 +118,19 @@ impl Distribution {
 mod tests {
     use super::*;
 
-    fn dense(weights: &[f32]) -> Distribution {
+    fn dense(weights: &[f32]) -> TokenDistribution {
         let row: Vec<f32> = weights.iter().map(|w| w.ln()).collect();
-        let mut d = Distribution::default();
+        let mut d = TokenDistribution::default();
         d.fill_all(&row, None, 0.0, 1.0);
         d
     }
 
-    fn sparse(pairs: &[(TokenId, f32)]) -> Distribution {
+    fn sparse(pairs: &[(TokenId, f32)]) -> TokenDistribution {
         let kept: Vec<TokenCandidate> = pairs
             .iter()
             .map(|(token, weight)| TokenCandidate { token: *token, logit: 0.0, score: 0.0, weight: *weight })
             .collect();
-        let mut d = Distribution::default();
+        let mut d = TokenDistribution::default();
         d.fill(&kept);
         d
     }

@@ -14,8 +14,8 @@ struct TokenCount {
 
 /// The tokens of a sequence's prompt and output, counted, and the drafts of the round under way.
 ///
-/// Row i of a verification must see drafts 1 to i, as plain decoding would have committed them. So drafts are
-/// listed beside the counts, and each row looks at as many of them as come before it.
+/// Row i of a verification must see drafts 1 to i, as plain decoding would have committed them. So
+/// drafts are listed beside the counts, and each row looks at as many of them as come before it.
 #[derive(Debug)]
 pub struct PenaltyHistory {
     counts: Option<HashMap<TokenId, TokenCount>>, // None without penalties
@@ -77,8 +77,8 @@ impl PenaltyView<'_> {
         self.counts.is_some()
     }
 
-    /// Applies the repetition penalty, then the frequency and presence penalties, to a row of logits.
-    /// `place` is where a token's logit is. Shape of `row`: any.
+    /// Applies the repetition penalty, then the frequency and presence penalties, to a row of
+    /// logits. `place` is where a token's logit is. Shape of `row`: any.
     pub(crate) fn penalize(&self, params: &SamplingParams, place: impl Fn(TokenId) -> Option<usize>, row: &mut [f32]) {
         let Some(counts) = self.counts else { return };
         let mut distinct: Vec<TokenId> = self.drafts.to_vec();

@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use selfspec_model::{LogitsError, TokenId};
 
 use crate::sample::constraint::TokenMask;
-use crate::sample::distribution::Distribution;
+use crate::sample::distribution::TokenDistribution;
 use crate::sample::history::PenaltyView;
 use crate::sample::noise::{NoiseKey, NoisePurpose, RoundPosition};
 use crate::sample::params::SamplingParams;
@@ -30,20 +30,20 @@ use crate::sample::truncation::TokenTruncation;
 
 /// A proposed token.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct DraftToken {
     /// The token.
     pub token: TokenId,
     /// The distribution that it was really drawn from. `None` is the point mass on the token: the
     /// draft was copied, or the rule is greedy or coupled, where only the token counts.
-    pub q: Option<Distribution>,
+    pub q: Option<TokenDistribution>,
     /// Confidence: the probability of the row's most probable token; 0 where it was not requested.
     pub confidence: f32,
 }
 
-impl Draft {
+impl DraftToken {
     /// A draft that was not drawn: q is the point mass on it.
     pub fn point(token: TokenId) -> Self {
-        Draft { token, q: None, confidence: 0.0 }
+        DraftToken { token, q: None, confidence: 0.0 }
     }
 }
 
@@ -86,14 +86,15 @@ enum SamplingRule {
     Rejection { entropy: u64 },
 }
 
-/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its arguments.
+/// Chooses the tokens of one sequence. Any thread may ask: a choice depends on nothing but its
+/// arguments.
 #[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
     rule: SamplingRule,
     scale: f32, // 1 / temperature
     truncation: TokenTruncation,
-    spare: Mutex<Vec<Distribution>>, // memory of drafts that have been verified
+    spare: Mutex<Vec<TokenDistribution>>, // memory of drafts that have been verified
 }
 
 /// Buffers of one choice.
@@ -101,7 +102,7 @@ pub struct Sampler {
 struct SamplerScratch {
     edited: Vec<f32>, // a row after bias and penalties
     truncation: TokenTruncation,
-    p: Distribution,
+    p: TokenDistribution,
     residual: Vec<f64>,
 }
 
@@ -135,21 +136,23 @@ impl Sampler {
         })
     }
 
-    /// Proposes a token from a draft's logits. `None` where its confidence is below `min_confidence` (the
-    /// probability of its most probable token, at temperature 1 if greedy), or where the logits cannot be
-    /// sampled from: a bad draft is no error. A `min_confidence` of 0 asks for no confidence.
+    /// Proposes a token from a draft's logits. `None` where its confidence is below
+    /// `min_confidence` (the probability of its most probable token, at temperature 1 if greedy),
+    /// or where the logits cannot be sampled from: a bad draft is no error. A `min_confidence` of 0
+    /// asks for no confidence.
     pub fn draft(
         &self,
         row: LogitsRow<'_>,
         past: PenaltyView<'_>,
         at: RoundPosition,
         min_confidence: f32,
-    ) -> Option<Draft> {
+    ) -> Option<DraftToken> {
         let draft = self.propose(row, past, at, min_confidence > 0.0).ok()?;
         (draft.confidence >= min_confidence).then_some(draft)
     }
 
-    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on request.
+    /// Proposes a token from a draft's logits, whatever its confidence, which is computed on
+    /// request.
     ///
     /// # Errors
     /// Logits that cannot be sampled from.
@@ -159,7 +162,7 @@ impl Sampler {
         past: PenaltyView<'_>,
         at: RoundPosition,
         with_confidence: bool,
-    ) -> Result<Draft, LogitsError> {
+    ) -> Result<DraftToken, LogitsError> {
         self.with_scratch(|scratch| {
             let SamplerScratch { edited, truncation, .. } = scratch;
             let tokens = row.tokens;
@@ -168,18 +171,18 @@ impl Sampler {
             let peak = PeakLogit::of(row)?;
             let confidence = if with_confidence { (1.0 / sum_exp(row, peak.logit, self.scale)) as f32 } else { 0.0 };
             let draft = match self.rule {
-                SamplingRule::Greedy => Draft::point(token(peak.token)),
+                SamplingRule::Greedy => DraftToken::point(token(peak.token)),
                 SamplingRule::Coupled { seed } => {
-                    Draft::point(coupled_token(truncation, row, tokens, peak, self.scale, seed, at))
+                    DraftToken::point(coupled_token(truncation, row, tokens, peak, self.scale, seed, at))
                 }
                 SamplingRule::Rejection { entropy } => {
                     let mut q = self.spare().pop().unwrap_or_default();
                     fill_distribution(truncation, row, tokens, peak, self.scale, &mut q);
                     let token = q.draw(NoiseKey::new(entropy, NoisePurpose::Draft, at).uniform());
-                    Draft { q: Some(q), ..Draft::point(token) }
+                    DraftToken { q: Some(q), ..DraftToken::point(token) }
                 }
             };
-            Ok(Draft { confidence, ..draft })
+            Ok(DraftToken { confidence, ..draft })
         })
     }
 
@@ -198,7 +201,7 @@ impl Sampler {
         row: LogitsRow<'_>,
         past: PenaltyView<'_>,
         at: RoundPosition,
-        draft: Option<&Draft>,
+        draft: Option<&DraftToken>,
     ) -> Result<VerifiedToken, LogitsError> {
         self.with_scratch(|scratch| {
             let SamplerScratch { edited, truncation, p, residual } = scratch;
@@ -240,11 +243,11 @@ impl Sampler {
     }
 
     /// Takes back the memory of drafts that have been verified or dropped.
-    pub(crate) fn recycle(&self, drafts: &mut Vec<Draft>) {
+    pub(crate) fn recycle(&self, drafts: &mut Vec<DraftToken>) {
         self.spare().extend(drafts.drain(..).filter_map(|d| d.q));
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Distribution>> {
+    fn spare(&self) -> MutexGuard<'_, Vec<TokenDistribution>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -304,7 +307,7 @@ fn fill_distribution(
     tokens: Option<&[TokenId]>,
     peak: PeakLogit,
     scale: f32,
-    out: &mut Distribution,
+    out: &mut TokenDistribution,
 ) {
     if truncation.is_off(row.len()) {
         out.fill_all(row, tokens, peak.logit, scale);

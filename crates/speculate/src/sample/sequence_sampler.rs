@@ -2,12 +2,13 @@
 //! the penalties and the constraint of a grammar.
 //!
 //! Row i of a verification must see drafts 1 to i, as plain decoding would have committed them. The
-//! penalties look at as many drafts as come before a row. A constraint takes drafts when they are made;
-//! all are taken back before the verification, and added again one by one as they are committed.
+//! penalties look at as many drafts as come before a row. A constraint takes drafts when they are
+//! made; all are taken back before the verification, and added again one by one as they are
+//! committed.
 //!
 //! Tokens are chosen in two places by the same functions: where the logits are, on any thread
-//! ([`RowSampler`]), or here, where a constraint makes
-//! the mask of each row only when it is reached.
+//! ([`RowSampler`]), or here, where a constraint makes the mask of each row only when it is
+//! reached.
 
 use std::panic::resume_unwind;
 
@@ -18,7 +19,7 @@ use crate::sample::history::{PenaltyHistory, PenaltyView};
 use crate::sample::logprob;
 use crate::sample::noise::RoundPosition;
 use crate::sample::params::SamplingParams;
-use crate::sample::sampler::{Draft, LogitsRow, Sampler};
+use crate::sample::sampler::{DraftToken, LogitsRow, Sampler};
 
 /// Why no token can be chosen from a row of logits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,8 @@ impl SequenceSampler {
         SequenceSampler { sampler: Sampler::new(params, entropy), history, constraint: None, logprobs: None }
     }
 
-    /// Computes log-probabilities of committed tokens, with this number of alternatives; `None`: none.
+    /// Computes log-probabilities of committed tokens, with this number of alternatives; `None`:
+    /// none.
     pub fn with_logprobs(self, logprobs: Option<usize>) -> Self {
         SequenceSampler { logprobs, ..self }
     }
@@ -100,7 +102,7 @@ impl SequenceSampler {
         vocab: Option<&[TokenId]>,
         at: RoundPosition,
         min_confidence: f32,
-    ) -> Result<Option<Draft>, TokenChoiceError> {
+    ) -> Result<Option<DraftToken>, TokenChoiceError> {
         let mask = self.constraint.as_mut().map(RoundConstraint::mask).transpose();
         let mask = mask.map_err(TokenChoiceError::Constraint)?;
         let row = LogitsRow { logits, tokens: vocab, mask };
@@ -134,7 +136,7 @@ impl SequenceSampler {
         &mut self,
         logits: &[f32],
         at: RoundPosition,
-        draft: Option<&Draft>,
+        draft: Option<&DraftToken>,
     ) -> Result<TokenChoice, TokenChoiceError> {
         let mask = self.constraint.as_mut().map(RoundConstraint::mask).transpose();
         let mask = mask.map_err(TokenChoiceError::Constraint)?;
@@ -169,7 +171,7 @@ impl SequenceSampler {
 
     /// Ends a verified round: the tokens committed in it are part of the output. Reuses the memory
     /// of its drafts.
-    pub fn end_round(&mut self, drafts: &mut Vec<Draft>) {
+    pub fn end_round(&mut self, drafts: &mut Vec<DraftToken>) {
         if let Some(constraint) = &mut self.constraint {
             constraint.end_round();
         }
@@ -177,7 +179,7 @@ impl SequenceSampler {
     }
 
     /// Drops a round that will not be verified.
-    pub fn abandon_round(&mut self, drafts: &mut Vec<Draft>) {
+    pub fn abandon_round(&mut self, drafts: &mut Vec<DraftToken>) {
         self.history.drop_drafts();
         if let Some(constraint) = &mut self.constraint {
             constraint.abandon_round();
@@ -206,7 +208,7 @@ impl RowSampler<'_> {
         row: LogitsRow<'_>,
         drafts: &[TokenId],
         at: RoundPosition,
-        draft: Option<&Draft>,
+        draft: Option<&DraftToken>,
     ) -> Result<TokenChoice, LogitsError> {
         let verified = self.sampler.verify(row, self.history.after(drafts), at, draft)?;
         let logprob = self.logprobs.map(|n| logprob::of(row.logits, verified.token, n));
@@ -220,7 +222,7 @@ impl RowSampler<'_> {
         drafts: &[TokenId],
         at: RoundPosition,
         with_confidence: bool,
-    ) -> Result<Draft, LogitsError> {
+    ) -> Result<DraftToken, LogitsError> {
         self.sampler.propose(row, self.history.after(drafts), at, with_confidence)
     }
 }

@@ -4,7 +4,7 @@ use selfspec_model::TokenId;
 
 /// Why a sequence ended: the first that applies, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishReason {
+pub enum SequenceEnd {
     /// An end token was committed; it is the last token.
     Stop,
     /// The requested number of tokens was generated.
@@ -30,13 +30,13 @@ impl SequenceLimits {
     }
 
     /// Why a sequence of `committed` tokens, the last one generated, is over; `None` if it goes on.
-    pub(crate) fn finish(&self, last: TokenId, committed: usize) -> Option<FinishReason> {
+    pub(crate) fn finish(&self, last: TokenId, committed: usize) -> Option<SequenceEnd> {
         if self.is_end(last) {
-            Some(FinishReason::Stop)
+            Some(SequenceEnd::Stop)
         } else if committed - self.prompt_len >= self.max_tokens {
-            Some(FinishReason::Length)
+            Some(SequenceEnd::Length)
         } else if committed >= self.context {
-            Some(FinishReason::Context)
+            Some(SequenceEnd::Context)
         } else {
             None
         }

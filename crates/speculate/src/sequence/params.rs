@@ -5,7 +5,7 @@ use selfspec_model::TokenId;
 use crate::draft::params::SpeculationParams;
 use crate::error::ParamError;
 use crate::sample::params::SamplingParams;
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// Most alternatives with log-probabilities that a request may ask for, per token.
 pub const MAX_LOGPROBS: usize = 64;
@@ -52,7 +52,7 @@ impl SequenceParams {
     ///
     /// # Errors
     /// The first parameter that is out of its range.
-    pub(crate) fn validate(&self, target: &Target) -> Result<(), ParamError> {
+    pub(crate) fn validate(&self, target: &TargetModel) -> Result<(), ParamError> {
         let (vocab, context, len) = (target.vocab, target.context, self.prompt.len());
         self.sampling.validate()?;
         self.speculation.validate(target)?;

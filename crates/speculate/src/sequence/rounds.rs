@@ -16,7 +16,7 @@ use crate::policy::choice::RoundResult;
 use crate::policy::cost::model::CostModel;
 use crate::policy::round_reason::RoundReason;
 use crate::round::draft_verify_accept::{AcceptedDrafts, Round, VerifyReadout, accept_drafts};
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 use crate::sample::sequence_sampler::TokenChoiceError;
 use crate::sequence::state::{CommittedToken, RowsInStep, Sequence};
 use crate::stats::RoundTrace;
@@ -177,13 +177,13 @@ impl Sequence {
         Ok(())
     }
 
-    fn take_proposed(&mut self) -> Vec<Draft> {
+    fn take_proposed(&mut self) -> Vec<DraftToken> {
         std::mem::take(self.proposed.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds the draft of a row that was run, or ends the draft: without one, or where its confidence is too
-    /// low.
-    fn add_draft(&mut self, draft: Option<Draft>) {
+    /// Adds the draft of a row that was run, or ends the draft: without one, or where its
+    /// confidence is too low.
+    fn add_draft(&mut self, draft: Option<DraftToken>) {
         let Some(round) = &mut self.round else { return };
         let place = round.drafts.len();
         let (Some(choice), Some(path)) = (&mut round.choice, &round.path) else { return };
@@ -215,11 +215,11 @@ impl Sequence {
         Some((drafter.vocab(), drafter.min_confidence() > 0.0 || choice.stop_rule.is_some()))
     }
 
-    /// When the draft whose row was last asked for ends, as data for
-    /// [`Backend::draft`]. `None` if no draft row was asked for, or each token needs a mask of its own.
+    /// When the draft whose row was last asked for ends, as data for [`Backend::draft`]. `None` if
+    /// no draft row was asked for, or each token needs a mask of its own.
     ///
-    /// Only for a sequence that is alone in its step. Beside others the price of a draft depends on how many
-    /// of them wait for it, which changes from row to row, and their drafts share steps.
+    /// Only for a sequence that is alone in its step. Beside others the price of a draft depends on
+    /// how many of them wait for it, which changes from row to row, and their drafts share steps.
     pub fn draft_stop_rule(&self) -> Option<DraftStopRule> {
         let (RowsInStep::Draft, Some(round)) = (self.in_step, &self.round) else { return None };
         self.sampler.row_sampler()?;

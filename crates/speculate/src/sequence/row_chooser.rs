@@ -1,18 +1,18 @@
 //! Choosing the tokens of a sequence's rows where their logits are, on any thread.
 //!
-//! The drafts of a verification are known before the step, and so is the history of each of its rows: row i
-//! sees drafts 1 to i. So all rows of all sequences can be chosen at once. A row after the first rejected
-//! draft is chosen in vain, by a thread that had nothing else to do.
+//! The drafts of a verification are known before the step, and so is the history of each of its
+//! rows: row i sees drafts 1 to i. So all rows of all sequences can be chosen at once. A row after
+//! the first rejected draft is chosen in vain, by a thread that had nothing else to do.
 //!
-//! Sequences under a constraint take logits instead: the mask of a row exists only when the tokens before
-//! it are committed.
+//! Sequences under a constraint take logits instead: the mask of a row exists only when the tokens
+//! before it are committed.
 
 use std::sync::{Mutex, PoisonError};
 
 use selfspec_model::{ChooseToken, LogitsError, Readout, Row, SeqId, TokenChoice, TokenId};
 
 use crate::sample::noise::RoundPosition;
-use crate::sample::sampler::{Draft, LogitsRow};
+use crate::sample::sampler::{DraftToken, LogitsRow};
 use crate::sample::sequence_sampler::RowSampler;
 use crate::sequence::state::{RowsInStep, Sequence};
 
@@ -20,7 +20,7 @@ use crate::sequence::state::{RowsInStep, Sequence};
 #[derive(Debug, Clone, Copy)]
 enum RowPurpose<'a> {
     /// Row i verifies draft i, or chooses the token after all drafts.
-    Verify(&'a [Draft]),
+    Verify(&'a [DraftToken]),
     /// Row i proposes the draft at its place. `vocab`: the tokens of its logits; `None`: all.
     Draft { vocab: Option<&'a [TokenId]>, with_confidence: bool },
 }
@@ -32,12 +32,12 @@ pub struct RowChooser<'a> {
     sampler: RowSampler<'a>,
     purpose: RowPurpose<'a>,
     start: RoundPosition, // of the first row's token
-    proposed: &'a Mutex<Vec<Draft>>,
+    proposed: &'a Mutex<Vec<DraftToken>>,
 }
 
 impl Sequence {
-    /// Chooses the tokens of the rows last asked for. `None` if the sequence takes their logits, or has no
-    /// rows in the step.
+    /// Chooses the tokens of the rows last asked for. `None` if the sequence takes their logits, or
+    /// has no rows in the step.
     pub fn row_chooser(&self) -> Option<RowChooser<'_>> {
         let sampler = self.sampler.row_sampler()?;
         let committed = self.tokens.len();

@@ -13,12 +13,12 @@ use crate::policy::speculation_policy::SpeculationPolicy;
 use crate::round::draft_verify_accept::Round;
 use crate::round::token_source::TokenSource;
 use crate::sample::constraint::TokenConstraint;
-use crate::sample::sampler::Draft;
+use crate::sample::sampler::DraftToken;
 use crate::sample::sequence_sampler::SequenceSampler;
-use crate::sequence::limits::{FinishReason, SequenceLimits};
+use crate::sequence::limits::{SequenceEnd, SequenceLimits};
 use crate::sequence::params::SequenceParams;
 use crate::stats::{RoundTrace, SpecStats};
-use crate::target::Target;
+use crate::target::TargetModel;
 
 /// A token that became part of the output.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,9 +54,9 @@ pub struct Sequence {
     pub(crate) sampler: SequenceSampler,
     pub(crate) policy: SpeculationPolicy,
     pub(crate) round: Option<Round>,
-    pub(crate) proposed: Mutex<Vec<Draft>>, // chosen where their logits are, until they are absorbed
+    pub(crate) proposed: Mutex<Vec<DraftToken>>, // chosen where their logits are, until they are absorbed
     pub(crate) in_step: RowsInStep,
-    pub(crate) finish: Option<FinishReason>,
+    pub(crate) finish: Option<SequenceEnd>,
     pub(crate) failed: bool,
     pub(crate) stats: SpecStats,
     pub(crate) latest_round: Option<RoundTrace>, // until it is taken
@@ -69,7 +69,7 @@ impl Sequence {
     ///
     /// # Errors
     /// The first parameter that is out of its range.
-    pub fn new(seq: SeqId, params: SequenceParams, target: &Target) -> Result<Self, SequenceError> {
+    pub fn new(seq: SeqId, params: SequenceParams, target: &TargetModel) -> Result<Self, SequenceError> {
         params.validate(target)?;
         let SequenceParams { prompt, sampling, speculation, prediction, max_tokens, eos, logprobs, entropy } = params;
         let drafters = drafters(&speculation, target, prediction, prompt.len());
@@ -86,7 +86,7 @@ impl Sequence {
             round: None,
             proposed: Mutex::default(),
             in_step: RowsInStep::None,
-            finish: (max_tokens == 0).then_some(FinishReason::Length),
+            finish: (max_tokens == 0).then_some(SequenceEnd::Length),
             failed: false,
             stats: SpecStats { path, ..SpecStats::default() },
             latest_round: None,
@@ -104,7 +104,8 @@ impl Sequence {
         self
     }
 
-    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may draft.
+    /// Whether the backend must keep up its auxiliary layers for the sequence: the exit head may
+    /// draft.
     pub fn wants_auxiliary(&self) -> bool {
         self.auxiliary
     }
@@ -165,7 +166,7 @@ impl Sequence {
     }
 
     /// Why the sequence ended; `None` while it goes on.
-    pub fn finish(&self) -> Option<FinishReason> {
+    pub fn finish(&self) -> Option<SequenceEnd> {
         self.finish
     }
 

@@ -8,8 +8,8 @@ use selfspec_model::{
     TokenLogprob,
 };
 use selfspec_speculate::{
-    CommittedToken, CostModel, DraftLen, DrafterChoice, FinishReason, SamplingParams, Sequence, SequenceError,
-    SequenceParams, SpecStats, SpeculationParams, StepChooser, Target, keep_cheap_drafts,
+    CommittedToken, CostModel, DraftLen, DrafterChoice, SamplingParams, Sequence, SequenceEnd, SequenceError,
+    SequenceParams, SpecStats, SpeculationParams, StepChooser, TargetModel, keep_cheap_drafts,
 };
 use selfspec_testkit::fake_target::{FakeOptions, FakeTarget, fake_target};
 use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
@@ -19,14 +19,14 @@ use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
 pub struct Output {
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<Option<TokenLogprob>>,
-    pub finish: Option<FinishReason>,
+    pub finish: Option<SequenceEnd>,
     pub drafted: Vec<bool>,
     pub stats: SpecStats,
     pub error: Option<SequenceError>,
 }
 
 /// Tokens, log-probabilities, end and error.
-pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<FinishReason>, &'a Option<SequenceError>);
+pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<SequenceEnd>, &'a Option<SequenceError>);
 
 impl Output {
     /// What must not depend on speculation.
@@ -82,7 +82,7 @@ impl Runner {
 
     pub fn start(&mut self, params: SequenceParams) -> Live {
         let seq = self.target.create();
-        let sequence = Sequence::new(seq, params, &Target::of(&self.target)).expect("valid parameters");
+        let sequence = Sequence::new(seq, params, &TargetModel::of(&self.target)).expect("valid parameters");
         let output = Output {
             tokens: Vec::new(),
             logprobs: Vec::new(),

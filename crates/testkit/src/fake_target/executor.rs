@@ -37,10 +37,10 @@ struct KeptState {
 
 /// Runs validated steps without a model.
 ///
-/// For each page, position and layer it records which tokens led to the K and V there, and whether a draft
-/// or the model itself wrote them. It does the same for kept states and features. A row that would read a
-/// gap, another continuation's leftovers, or a draft's approximation where the model's own is needed, is
-/// refused with [`BackendError::BadRow`].
+/// For each page, position and layer it records which tokens led to the K and V there, and whether
+/// a draft or the model itself wrote them. It does the same for kept states and features. A row
+/// that would read a gap, another continuation's leftovers, or a draft's approximation where the
+/// model's own is needed, is refused with [`BackendError::BadRow`].
 #[derive(Debug)]
 pub struct FakeExecutor {
     options: FakeOptions,
@@ -147,7 +147,8 @@ impl FakeExecutor {
         Ok(())
     }
 
-    /// The auxiliary layer: its features must be those of the position before, its K and V complete.
+    /// The auxiliary layer: its features must be those of the position before, its K and V
+    /// complete.
     fn auxiliary(&mut self, step: &ValidatedStep<'_>, i: usize, prefix: u64) -> Result<(), BackendError> {
         let (row, pages) = (&step.rows()[i], step.pages(i));
         let (source, drafts) = match step.auxiliary(i) {

@@ -1,8 +1,9 @@
-//! A [`Backend`](selfspec_model::Backend) without a model, for tests of everything above the forward pass.
+//! A [`Backend`](selfspec_model::Backend) without a model, for tests of everything above the
+//! forward pass.
 //!
-//! Logits are a function of the last few tokens. The KV index is the product's own, so every rule of the
-//! contract is checked as on the CPU. Its executor records the provenance of K and V and refuses to read
-//! what is stale: a test that passes on it has not read a stale cache.
+//! Logits are a function of the last few tokens. The KV index is the product's own, so every rule
+//! of the contract is checked as on the CPU. Its executor records the provenance of K and V and
+//! refuses to read what is stale: a test that passes on it has not read a stale cache.
 
 mod executor;
 mod options;

@@ -1,8 +1,8 @@
-//! What a fake target is like: its size, its logits, and the time of its steps.
+//! The size of a fake target, its logits, and the time of its steps.
 
 use selfspec_model::{DeviceShape, Enter, ExitHeadInfo, LayerPlan, Readout, Row, TokenId};
 
-/// What the fake target is like.
+/// The size, logits and timing of a fake target.
 #[derive(Debug, Clone)]
 pub struct FakeOptions {
     /// Layers.
@@ -15,15 +15,17 @@ pub struct FakeOptions {
     pub pages: usize,
     /// Positions in a page.
     pub page_positions: usize,
-    /// Last tokens that the logits depend on. With few of them and without the position, greedy output soon repeats itself.
+    /// Last tokens that the logits depend on. With few of them and without the position, greedy
+    /// output soon repeats itself.
     pub order: usize,
     /// Whether the logits depend on the position too.
     pub by_position: bool,
-    /// Share of contexts in which a draft plan's logits are the model's but for a little noise; elsewhere they are unrelated to it.
+    /// Share of contexts in which a draft plan's logits are the model's plus a little noise. In the
+    /// others they are unrelated.
     pub agreement: f64,
     /// Logits lie within plus and minus this; one token in each context gets twice this on top.
     pub spread: f32,
-    /// Makes another target of it.
+    /// Another seed makes another target.
     pub seed: u64,
     /// The head's share of a plain step's time; the rest is the layers'.
     pub head_share: f64,
@@ -33,8 +35,9 @@ pub struct FakeOptions {
     pub draft_vocab: Vec<TokenId>,
     /// Layers below the exit head, and the tokens that it can propose.
     pub exit_head: Option<(usize, Vec<TokenId>)>,
-    /// The tokens that the model says, whatever the prompt: the one after position p is `script[p]`, and
-    /// the last one repeats. Drafts are wrong where p leaves 2 when divided by 5. Empty: no script.
+    /// The tokens that the model says, whatever the prompt: the one after position p is
+    /// `script[p]`, and the last one repeats. Drafts are wrong where p leaves 2 when divided by 5.
+    /// Empty: no script.
     pub script: Vec<TokenId>,
 }
 
@@ -90,8 +93,8 @@ impl FakeOptions {
         self.row_logits(tokens, None)
     }
 
-    /// Time of a step of these rows, where a plain step takes 1: layers that any row runs, the head if any row wants logits, and a share for
-    /// each row beyond the first.
+    /// Time of a step of these rows, over that of a plain step: layers that any row runs, the head
+    /// if any row has one, and a share for each row beyond the first.
     pub fn seconds(&self, rows: &[Row], exact_prefix: usize) -> f64 {
         let n = self.n_layers;
         let runs = |row: &Row, l: usize| row.plan.runs(l) && (row.enter == Enter::Token || l >= exact_prefix);

@@ -7,7 +7,8 @@ use crate::tokenizer::added_tokens::{AddedToken, AddedTokenMatcher};
 #[derive(Debug)]
 pub(crate) struct Guard {
     matcher: AddedTokenMatcher,
-    /// Spellings, sorted; and their reverses, sorted: to ask whether a text ends or begins like one.
+    /// Spellings, sorted; and their reverses, sorted: to ask whether a text ends or begins like
+    /// one.
     forward: Vec<String>,
     backward: Vec<String>,
     longest: usize,
@@ -36,8 +37,9 @@ impl Guard {
         self.matcher.find(text).is_some() || (ends && (self.ends_like_a_start(core) || self.starts_like_an_end(core)))
     }
 
-    /// Puts the sentinel inside every spelling in `text`; with `ends`, also at an end of the text that the template's own
-    /// words could complete to a control token (whether or not it trims the text).
+    /// Puts the sentinel inside every spelling in `text`; with `ends`, also at an end of the text
+    /// that the template's own words could complete to a control token (whether or not it trims the
+    /// text).
     pub(crate) fn mark(&self, text: &str, ends: bool, sentinel: char) -> Result<String, TextError> {
         let mut places = Vec::new();
         let mut from = 0;

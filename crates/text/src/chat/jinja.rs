@@ -1,5 +1,6 @@
-//! The Jinja environment of chat templates, as `transformers` sets it up: `trim_blocks`, `lstrip_blocks`, loop controls,
-//! `raise_exception`, `strftime_now`, `tojson` in Python's format, and Python's methods on strings, lists and dicts.
+//! The Jinja environment of chat templates, as `transformers` sets it up: `trim_blocks`,
+//! `lstrip_blocks`, loop controls, `raise_exception`, `strftime_now`, `tojson` in Python's format,
+//! and Python's methods on strings, lists and dicts.
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
@@ -40,7 +41,8 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// The text of a list or an object. Lists that hold one list twice, and that twice again, are short in memory and without end in print.
+/// The text of a list or an object. Lists that hold one list twice, and that twice again, are short
+/// in memory and without end in print.
 fn bounded(value: &Value) -> Result<String, Error> {
     let mut text = Bounded(String::new());
     write!(text, "{value}")
@@ -309,7 +311,8 @@ fn escape(c: char, out: &mut String) {
     }
 }
 
-/// A float as Python writes it: the shortest digits, with a point or an exponent of at least two digits.
+/// A float as Python writes it: the shortest digits, with a point or an exponent of at least two
+/// digits.
 fn float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();

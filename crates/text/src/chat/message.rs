@@ -47,7 +47,8 @@ impl Message {
         Message { role: role.into(), content: content.into(), ..Message::default() }
     }
 
-    /// The turn as templates expect it. What a turn does not have is left out: templates ask whether it is defined.
+    /// The turn as templates expect it. What a turn does not have is left out: templates ask
+    /// whether it is defined.
     pub(crate) fn json(&self, shape: CallShape) -> Map<String, Json> {
         let mut turn = Map::new();
         turn.insert("role".into(), self.role.as_str().into());

@@ -16,9 +16,11 @@ use crate::tokenizer::rendered_prompt::RenderedPrompt;
 
 /// A model's chat template: Jinja, set up as `transformers` does it.
 ///
-/// The template is a program from an untrusted file: it has no access to anything but its arguments, and a bounded number
-/// of steps and bytes. Known gap: minijinja 3.1 does not count what `+` on lists takes once more than 32 sums lie within each other, nor what
-/// `~`, `==` and keys take of lists that hold a list twice, that holds a list twice, and so on; both can be made to grow without bound.
+/// The template is a program from an untrusted file: it has no access to anything but its
+/// arguments, and a bounded number of steps and bytes. Known gap: minijinja 3.1 does not count what
+/// `+` on lists takes once more than 32 sums lie within each other, nor what `~`, `==` and keys
+/// take of lists that hold a list twice, that holds a list twice, and so on; both can be made to
+/// grow without bound.
 #[derive(Debug)]
 pub struct ChatTemplate {
     env: Environment<'static>,
@@ -32,15 +34,17 @@ pub struct ChatTemplate {
 
 /// The name in minijinja's environment; it shows in no message.
 const NAME: &str = "chat_template";
-/// Steps that one rendering may take, and units of 64 bytes that it may make: 32 MB. A chat of a megabyte in a thousand turns takes 150
-/// thousand.
+/// Steps that one rendering may take, and units of 64 bytes that it may make: 32 MB. A chat of a
+/// megabyte in a thousand turns takes 150 thousand.
 const FUEL: u64 = 500_000;
 
 impl ChatTemplate {
-    /// Compiles a template. `bos` and `eos` are the spellings that it sees as `bos_token` and `eos_token`.
+    /// Compiles a template. `bos` and `eos` are the spellings that it sees as `bos_token` and
+    /// `eos_token`.
     ///
-    /// Prefer [`Tokenizer::chat_template`]: a template made here does not know the control tokens, and
-    /// [`Tokenizer::encode_prompt`] refuses its prompts when a message spells one. See [`ChatTemplate::with_control_tokens`].
+    /// Prefer [`Tokenizer::chat_template`]: a template made here does not know the control tokens,
+    /// and [`Tokenizer::encode_prompt`] refuses its prompts when a message spells one. See
+    /// [`ChatTemplate::with_control_tokens`].
     ///
     /// # Errors
     /// [`TextError::TemplateSyntax`] with the line.
@@ -74,7 +78,8 @@ impl ChatTemplate {
         Ok(self)
     }
 
-    /// What the template makes of tools; found out at the first call, by rendering small conversations.
+    /// What the template makes of tools; found out at the first call, by rendering small
+    /// conversations.
     pub fn tool_support(&self) -> &ToolSupport {
         self.tools.get_or_init(|| {
             ToolSupport::probe(|messages, variables, shape| {
@@ -88,11 +93,12 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Renders a chat. `extra` holds further variables (`tools`, `enable_thinking`, ...); `add_generation_prompt` asks for the
-    /// words that begin an answer.
+    /// Renders a chat. `extra` holds further variables (`tools`, `enable_thinking`, ...);
+    /// `add_generation_prompt` asks for the words that begin an answer.
     ///
     /// # Errors
-    /// [`TextError::TemplateFailed`] with the line and the template's own words where it called `raise_exception`.
+    /// [`TextError::TemplateFailed`] with the line and the template's own words where it called
+    /// `raise_exception`.
     pub fn render(
         &self,
         messages: &[Message],
@@ -164,7 +170,8 @@ impl ChatTemplate {
 /// The variable with the functions that may be called.
 const TOOLS: &str = "tools";
 
-/// Whether a field of a turn is text whose ends the template must not complete to a control token. With the role it means to.
+/// Whether a field of a turn is text whose ends the template must not complete to a control token.
+/// With the role it means to.
 fn may_end(key: &str) -> bool {
     key != "role"
 }

@@ -16,8 +16,9 @@ impl ChatTemplate {
         ToolStyle::of_template(self.source())
     }
 
-    /// Renders a chat whose assistant may call functions, with a prompt for its answer. `tools` are as OpenAI's API has them. What the
-    /// template does not know of them is put into words: the functions into the system message, calls and results into turns.
+    /// Renders a chat whose assistant may call functions, with a prompt for its answer. `tools` are
+    /// as OpenAI's API has them. What the template does not know of them is put into words: the
+    /// functions into the system message, calls and results into turns.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`].
@@ -41,7 +42,8 @@ impl ChatTemplate {
     }
 }
 
-/// The messages, with a turn of several calls taken apart into one for each, with its result behind it.
+/// The messages, with a turn of several calls taken apart into one for each, with its result behind
+/// it.
 fn one_by_one(messages: &[Message]) -> Vec<Message> {
     let mut out = Vec::with_capacity(messages.len());
     let mut rest = messages;
@@ -65,7 +67,8 @@ fn one_by_one(messages: &[Message]) -> Vec<Message> {
     out
 }
 
-/// The messages, with what the template does not know of calls and results as text. Results that follow each other become one turn.
+/// The messages, with what the template does not know of calls and results as text. Results that
+/// follow each other become one turn.
 fn in_words(messages: &[Message], support: &ToolSupport, style: ToolStyle) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
     let mut after_result = false;
@@ -102,7 +105,8 @@ fn description(tools: &[Json], style: ToolStyle) -> String {
     text
 }
 
-/// Puts a text into the system message, or before the user's first words where the template takes none.
+/// Puts a text into the system message, or before the user's first words where the template takes
+/// none.
 fn describe(messages: &mut Vec<Message>, text: &str, support: &ToolSupport) {
     match messages.iter_mut().find(|m| m.role == if support.system { "system" } else { "user" }) {
         Some(system) if support.system => system.content = format!("{}\n\n{text}", system.content),

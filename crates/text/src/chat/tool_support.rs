@@ -29,8 +29,8 @@ const RESULT: &str = "probe_result";
 const SYSTEM: &str = "probe_system";
 
 impl ToolSupport {
-    /// Finds it out with `text`, which renders a conversation with these variables and calls of this
-    /// shape; an empty text where the template refuses it.
+    /// Finds it out with `text`, which renders a conversation with these variables and calls of
+    /// this shape; an empty text where the template refuses it.
     pub(crate) fn probe(text: impl Fn(&[Message], &Map<String, Json>, CallShape) -> String) -> ToolSupport {
         let user = Message::new("user", "Hello");
         let schema =

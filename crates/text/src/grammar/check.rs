@@ -8,11 +8,13 @@ use crate::grammar::source::GrammarSource;
 
 /// Longest source of a grammar, in bytes.
 pub const LONGEST_GRAMMAR: usize = 64 << 10;
-/// Deepest nesting of brackets in a source. The parsers of llguidance call themselves for each level.
+/// Deepest nesting of brackets in a source. The parsers of llguidance call themselves for each
+/// level.
 const DEEPEST: usize = 100;
 
 impl GrammarSource {
-    /// Refuses sources that are too large, not supported or not enforceable, without compiling them.
+    /// Refuses sources that are too large, not supported or not enforceable, without compiling
+    /// them.
     ///
     /// # Errors
     /// [`TextError::Grammar`].
@@ -45,8 +47,8 @@ fn schema_refusal(schema: &Value) -> Option<String> {
     unenforceable_keyword(schema).or_else(|| intersections::refusal(schema))
 }
 
-/// A keyword that the compiler would ignore or could not enforce: keywords of old drafts, and a least
-/// number of unnamed properties.
+/// A keyword that the compiler would ignore or could not enforce: keywords of old drafts, and a
+/// least number of unnamed properties.
 fn unenforceable_keyword(schema: &Value) -> Option<String> {
     let Value::Object(map) = schema else { return None };
     let by_name = ["extends", "disallow", "divisibleBy"].into_iter().find(|key| map.contains_key(*key));

@@ -1,11 +1,11 @@
 //! The compiler of grammars for one vocabulary.
 //!
-//! **Every compilation ends.** llguidance counts fuel while it builds the expressions of a grammar and
-//! while it computes masks. It does not count fuel for the first byte of each expression: there it
-//! searches for a text that the rest still allows, and an intersection of expressions can keep this
-//! search busy for years. So the compiler takes these first steps itself, with fuel, and refuses the
-//! grammar when the fuel is spent. [`crate::grammar::check`] bounds the rest: sizes, nesting, and the combinations that
-//! one derivative may try.
+//! **Every compilation ends.** llguidance counts fuel while it builds the expressions of a grammar
+//! and while it computes masks. It does not count fuel for the first byte of each expression: there
+//! it searches for a text that the rest still allows, and an intersection of expressions can keep
+//! this search busy for years. So the compiler takes these first steps itself, with fuel, and
+//! refuses the grammar when the fuel is spent. [`crate::grammar::check`] bounds the rest: sizes,
+//! nesting, and the combinations that one derivative may try.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::grammar::state::{Grammar, GrammarState, grammar_error};
 use crate::tokenizer::encode::Tokenizer;
 use crate::tokenizer::vocab::TokenKind;
 
-/// Most readings of a text at a time. An ambiguous grammar has more and more of them, and each token
-/// then costs more.
+/// Most readings of a text at a time. An ambiguous grammar has more and more of them, and each
+/// token then costs more.
 const MOST_READINGS: usize = 250;
 /// Most states of an automaton while it runs, of one to two kilobytes each.
 const MOST_STATES: usize = 50_000;
@@ -42,7 +42,8 @@ impl GrammarCompiler {
     /// A compiler for the first `vocab` tokens of `tokenizer`, of which `eos` end a text.
     ///
     /// # Errors
-    /// [`TextError::Grammar`] if there is no token that ends a text: what a grammar has no more to say about could not end.
+    /// [`TextError::Grammar`] if there is no token that ends a text: what a grammar has no more to
+    /// say about could not end.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab: usize, eos: &[u32]) -> Result<Self, TextError> {
         let vocab = vocab.min(tokenizer.vocab_size());
         let eos: Vec<u32> = eos.iter().copied().filter(|id| (*id as usize) < vocab).collect();
@@ -72,7 +73,8 @@ impl GrammarCompiler {
         self.compile_while(source, || true)
     }
 
-    /// The same, and gives up soon after `go_on` is false. It is asked between the stages of the work.
+    /// The same, and gives up soon after `go_on` is false. It is asked between the stages of the
+    /// work.
     ///
     /// # Errors
     /// As [`GrammarCompiler::compile`].
@@ -130,7 +132,8 @@ fn stopped() -> TextError {
     TextError::Grammar { why: "its compilation was stopped".to_owned() }
 }
 
-/// A token as the automaton sees it. Control tokens are named, never spelled; what cannot be part of a text is nothing.
+/// A token as the automaton sees it. Control tokens are named, never spelled; what cannot be part
+/// of a text is nothing.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let bytes = tokenizer.bytes(id).unwrap_or_default();
     match tokenizer.kind(id) {

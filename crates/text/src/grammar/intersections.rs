@@ -1,12 +1,14 @@
 //! A bound on expressions of a JSON schema that hold for one value at the same time.
 //!
-//! The compiler intersects the patterns, formats and multiples that `allOf`, `$ref` and neighbouring
-//! keywords put on one value. One derivative of an intersection tries every combination of the
-//! operands' branches, and llguidance counts its fuel only afterwards. This module bounds the number
-//! of combinations; fuel bounds the rest (see [`crate::grammar::compile`]).
+//! The compiler intersects the patterns, formats and multiples that `allOf`, `$ref` and
+//! neighbouring keywords put on one value. One derivative of an intersection tries every
+//! combination of the operands' branches, and llguidance counts its fuel only afterwards. This
+//! module bounds the number of combinations; fuel bounds the rest (see
+//! [`crate::grammar::compile`]).
 //!
 //! Alternatives are combined one list at a time, so a schema that spreads its patterns over several
-//! `anyOf` of one object's properties can pass. The caller limits how many compilations may be slow.
+//! `anyOf` of one object's properties can pass. The caller limits how many compilations may be
+//! slow.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,7 +16,8 @@ use serde_json::{Map, Value};
 
 /// Most combinations of branches that one derivative may try: 0.2 s in a release build.
 const MOST_COMBINATIONS: f64 = 1e6;
-/// Most schemas in all groups that are looked at. A group counts once, so recursive schemas have few.
+/// Most schemas in all groups that are looked at. A group counts once, so recursive schemas have
+/// few.
 const MOST_MEMBERS: usize = 200_000;
 
 /// Why the expressions of a schema cannot be intersected; `None`: they can.

@@ -1,5 +1,5 @@
-//! Grammars that a generated text must keep to: JSON schemas, regular expressions and Lark grammars,
-//! over the tokens of a vocabulary.
+//! Grammars that a generated text must keep to: JSON schemas, regular expressions and Lark
+//! grammars, over the tokens of a vocabulary.
 
 pub(crate) mod check;
 pub(crate) mod compile;

@@ -10,7 +10,8 @@ pub enum GrammarSource {
     JsonSchema(Value),
     /// Any JSON object, written likewise.
     JsonObject,
-    /// A text that this regular expression matches from end to end (syntax of the crate `regex`, without look-around).
+    /// A text that this regular expression matches from end to end (syntax of the crate `regex`,
+    /// without look-around).
     Regex(String),
     /// A text by this grammar (llguidance's variant of Lark; the rule `start` is the whole text).
     Lark(String),
@@ -40,8 +41,9 @@ impl GrammarSource {
     }
 }
 
-/// The schema, of values on one line, with one space after `,` and `:`, unless it says otherwise (`x-guidance`): with one way to write a value more of
-/// the text is forced, and a small model cannot lose itself in white space.
+/// The schema, of values on one line, with one space after `,` and `:`, unless it says otherwise
+/// (`x-guidance`): with one way to write a value more of the text is forced, and a small model
+/// cannot lose itself in white space.
 pub fn one_line(mut schema: Value) -> Value {
     if let Value::Object(map) = &mut schema {
         let style = json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false });

@@ -57,8 +57,8 @@ impl GrammarState {
         GrammarState { matcher, eos, ended: 0 }
     }
 
-    /// The tokens that may come next, never none: token t is bit `t % 32` of word `t / 32`. When the text is complete, the tokens that end it are
-    /// among them.
+    /// The tokens that may come next, never none: token t is bit `t % 32` of word `t / 32`. When
+    /// the text is complete, the tokens that end it are among them.
     ///
     /// # Errors
     /// [`TextError::Grammar`]: the grammar is too complex at this place, or leads to where no token goes on.

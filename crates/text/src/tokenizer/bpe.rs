@@ -1,8 +1,10 @@
-//! Merging: a stretch of text becomes symbols, and the best pair of neighbours is joined until none can be.
+//! Merging: a stretch of text becomes symbols, and the best pair of neighbours is joined until none
+//! can be.
 //!
-//! One routine serves both families. Byte-level BPE starts from bytes and looks pairs of ids up in a table of ranks;
-//! SentencePiece starts from characters and looks the joined spelling up among the pieces, the best score first. A queue
-//! of candidates and a linked list of symbols make it n log n: a text without any break costs no more per byte.
+//! One routine serves both families. Byte-level BPE starts from bytes and looks pairs of ids up in
+//! a table of ranks; SentencePiece starts from characters and looks the joined spelling up among
+//! the pieces, the best score first. A queue of candidates and a linked list of symbols make it n
+//! log n: a text without any break costs no more per byte.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -18,7 +20,8 @@ const NONE: u32 = u32::MAX;
 pub(crate) enum Start {
     /// One symbol a byte: the token of each byte.
     Bytes(Box<[Option<u32>; 256]>),
-    /// One symbol a character; a character without a piece becomes its byte tokens where the vocabulary has them.
+    /// One symbol a character; a character without a piece becomes its byte tokens where the
+    /// vocabulary has them.
     Chars(Option<Box<[u32; 256]>>),
 }
 
@@ -27,7 +30,8 @@ pub(crate) enum Start {
 pub(crate) enum Merges {
     /// (left id, right id) -> (rank, id of the whole); a lower rank comes first.
     Pairs(HashMap<(u32, u32), (u32, u32)>),
-    /// By id of the whole: its place in the order of scores (best first), [`NONE`] for what merges never make.
+    /// By id of the whole: its place in the order of scores (best first), [`NONE`] for what merges
+    /// never make.
     Scores(Vec<u32>),
 }
 
@@ -58,17 +62,19 @@ struct Symbol {
     next: u32,
 }
 
-/// A pair that may be joined. Ordered by what is joined first; the earlier position decides between equals.
+/// A pair that may be joined. Ordered by what is joined first; the earlier position decides between
+/// equals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
-    /// Of equal scores the longer left part comes first, then the longer right one: the order in which the reference
-    /// lists the merges that it derives from scores.
+    /// Of equal scores the longer left part comes first, then the longer right one: the order in
+    /// which the reference lists the merges that it derives from scores.
     left_chars: Reverse<u32>,
     right_chars: Reverse<u32>,
     left: u32,
     right: u32,
-    /// Ends of both parts when the pair was seen; a symbol that has grown since makes the candidate void.
+    /// Ends of both parts when the pair was seen; a symbol that has grown since makes the candidate
+    /// void.
     left_end: u32,
     right_end: u32,
     id: u32,
@@ -84,7 +90,8 @@ pub(crate) struct Scratch {
 }
 
 impl Bpe {
-    /// Appends the tokens of one stretch: a pre-token, or a whole text for models without pre-tokenizer.
+    /// Appends the tokens of one stretch: a pre-token, or a whole text for models without
+    /// pre-tokenizer.
     pub(crate) fn encode(
         &self,
         vocab: &Vocab,
@@ -99,7 +106,8 @@ impl Bpe {
             out.push(id);
             return Ok(());
         }
-        // Symbols hold 32-bit offsets; a longer text is encoded piece by piece at character borders.
+        // Symbols hold 32-bit offsets; a longer text is encoded piece by piece at character
+        // borders.
         const LONGEST: usize = 1 << 30;
         let mut rest = text;
         while rest.len() > LONGEST {
@@ -177,8 +185,9 @@ impl Bpe {
                     match ids[byte as usize] {
                         Some(id) => push(at, at + 1, id),
                         None if self.unknown.is_some() => unknown(at, at + 1, &String::new, &mut push)?,
-                        // SmolLM2 has no token for some bytes, such as 0x04. The reference leaves them out, and so does
-                        // llama.cpp; an error would refuse texts that a model can well do without.
+                        // SmolLM2 has no token for some bytes, such as 0x04. The reference leaves
+                        // them out, and so does llama.cpp; an error would refuse texts that a model
+                        // can well do without.
                         None => {}
                     }
                 }
@@ -208,7 +217,8 @@ impl Bpe {
             Merges::Pairs(pairs) => pairs.get(&(l.id, r.id)).copied(),
             Merges::Scores(ranks) => {
                 let made = |id: u32| ranks.get(id as usize).is_some_and(|&rank| rank != NONE);
-                // Both parts must be pieces themselves: a byte token or the unknown token is joined with nothing.
+                // Both parts must be pieces themselves: a byte token or the unknown token is joined
+                // with nothing.
                 if made(l.id) && made(r.id) {
                     let joined = &text.as_bytes()[l.start as usize..r.end as usize];
                     self.index.get(joined, |id| vocab.bytes(id).unwrap_or_default()).map(|id| (ranks[id as usize], id))
@@ -254,7 +264,8 @@ impl Bpe {
     }
 }
 
-/// The order of scores as a number for each token: best first, equal scores equal; [`NONE`] where `made` is false.
+/// The order of scores as a number for each token: best first, equal scores equal; [`NONE`] where
+/// `made` is false.
 pub(crate) fn ranks(scores: &[f32], made: impl Fn(u32) -> bool) -> Vec<u32> {
     let mut ids: Vec<u32> = (0..scores.len() as u32).filter(|&id| made(id)).collect();
     ids.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));

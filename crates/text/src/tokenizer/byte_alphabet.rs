@@ -1,7 +1,7 @@
 //! The byte alphabet of GPT-2: byte-level vocabularies write each byte as one printable character.
 //!
-//! Printable ASCII and most of Latin-1 stand for themselves; the other 68 bytes are written as U+0100, U+0101, ... in
-//! order (openai/gpt-2, `encoder.py`, `bytes_to_unicode`).
+//! Printable ASCII and most of Latin-1 stand for themselves; the other 68 bytes are written as
+//! U+0100, U+0101, ... in order (openai/gpt-2, `encoder.py`, `bytes_to_unicode`).
 
 /// The character that writes `byte`.
 #[cfg(test)]
@@ -26,7 +26,8 @@ pub(crate) fn byte_of(c: char) -> Option<u8> {
     }
 }
 
-/// Appends the bytes that `token` writes; false (and nothing appended) when a character is outside the alphabet.
+/// Appends the bytes that `token` writes; false (and nothing appended) when a character is outside
+/// the alphabet.
 pub(crate) fn decode(token: &str, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     for c in token.chars() {

@@ -2,8 +2,9 @@
 
 use crate::tokenizer::encode::Tokenizer;
 
-/// Turns tokens into text as they come: only whole characters are given out, so that an emoji whose bytes lie in several
-/// tokens appears once, when it is complete. Equal to [`Tokenizer::decode`] however the tokens are spread over calls.
+/// Turns tokens into text as they come: only whole characters are given out, so that an emoji whose
+/// bytes lie in several tokens appears once, when it is complete. Equal to [`Tokenizer::decode`]
+/// however the tokens are spread over calls.
 #[derive(Debug, Clone, Default)]
 pub struct Detokenizer {
     /// The start of a character that later bytes may complete: at most 3 bytes between calls.
@@ -15,7 +16,8 @@ pub struct Detokenizer {
 }
 
 impl Detokenizer {
-    /// For tokens that begin a text: the space that a SentencePiece encoder puts before the first word is left out.
+    /// For tokens that begin a text: the space that a SentencePiece encoder puts before the first
+    /// word is left out.
     pub fn new() -> Detokenizer {
         Detokenizer::default()
     }
@@ -25,13 +27,14 @@ impl Detokenizer {
         Detokenizer { inside: true, ..Detokenizer::default() }
     }
 
-    /// The same, with these control tokens spelled out: for a reader of the text who looks for them.
+    /// The same, with these control tokens spelled out: for a reader of the text who looks for
+    /// them.
     pub fn spelling(self, spelled: Vec<u32>) -> Detokenizer {
         Detokenizer { spelled, ..self }
     }
 
-    /// Appends to `out` the characters that the token completes. Control tokens and ids past the vocabulary give none; bytes
-    /// that no later byte can make a character become U+FFFD.
+    /// Appends to `out` the characters that the token completes. Control tokens and ids past the
+    /// vocabulary give none; bytes that no later byte can make a character become U+FFFD.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32, out: &mut String) {
         if tokenizer.is_control(id) && !self.spelled.contains(&id) {
             return;

@@ -17,7 +17,8 @@ pub struct Tokenizer {
     pub(crate) normalizer: Normalizer,
     /// Control tokens: found only in what a template wrote.
     pub(crate) controls: AddedTokenMatcher,
-    /// User-defined tokens, found in any text: those matched before the normalizer, then those matched after it.
+    /// User-defined tokens, found in any text: those matched before the normalizer, then those
+    /// matched after it.
     pub(crate) user: AddedTokenMatcher,
     pub(crate) user_normalized: AddedTokenMatcher,
     pub(crate) bos: Option<u32>,
@@ -31,11 +32,12 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// The tokens of a user's text. Spellings of control tokens stay text. With `bos`, begins with BOS if the model wants one.
+    /// The tokens of a user's text. Spellings of control tokens stay text. With `bos`, begins with
+    /// BOS if the model wants one.
     ///
     /// # Errors
-    /// [`TextError::NotInVocabulary`] for a byte or character without token in a vocabulary without unknown token;
-    /// [`TextError::PatternFailed`] when a pattern of tokenizer.json gives up.
+    /// [`TextError::NotInVocabulary`] for a byte or character without token in a vocabulary without
+    /// unknown token; [`TextError::PatternFailed`] when a pattern of tokenizer.json gives up.
     pub fn encode(&self, text: &str, bos: bool) -> Result<Vec<u32>, TextError> {
         let mut out = Vec::new();
         if bos && self.add_bos {
@@ -53,12 +55,13 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// The tokens of a rendered chat: control tokens that the template wrote are tokens, spellings of them inside messages
-    /// stay text. BOS is put first if the model wants one and the template has not written it.
+    /// The tokens of a rendered chat: control tokens that the template wrote are tokens, spellings
+    /// of them inside messages stay text. BOS is put first if the model wants one and the template
+    /// has not written it.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`]; [`TextError::Unguarded`] when the template did not know the control tokens and a message
-    /// spells one.
+    /// As [`Tokenizer::encode`]; [`TextError::Unguarded`] when the template did not know the
+    /// control tokens and a message spells one.
     pub fn encode_prompt(&self, prompt: &RenderedPrompt) -> Result<Vec<u32>, TextError> {
         if let Some(token) = prompt.unguarded.iter().find_map(|text| self.controls.find(text)) {
             return Err(TextError::Unguarded { token: short(token) });
@@ -116,8 +119,9 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The bytes that a token gives as text, with `▁` and the byte alphabet undone; `None` past the vocabulary.
-    /// A control token has the bytes of its spelling, though [`crate::Detokenizer`] gives no text for it.
+    /// The bytes that a token gives as text, with `▁` and the byte alphabet undone; `None` past the
+    /// vocabulary. A control token has the bytes of its spelling, though [`crate::Detokenizer`]
+    /// gives no text for it.
     pub fn bytes(&self, id: u32) -> Option<&[u8]> {
         self.vocab.bytes(id)
     }
@@ -167,7 +171,8 @@ impl Tokenizer {
         &self.eos_ids
     }
 
-    /// The chat template that came with tokenizer_config.json (that of a GGUF is in its own metadata).
+    /// The chat template that came with tokenizer_config.json (that of a GGUF is in its own
+    /// metadata).
     pub fn chat_template_source(&self) -> Option<&str> {
         self.chat_template.as_deref()
     }

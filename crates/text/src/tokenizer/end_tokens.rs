@@ -2,8 +2,8 @@
 
 use crate::tokenizer::vocab::{TokenKind, Vocab};
 
-/// Spellings of end-of-turn and end-of-text tokens: a chat model ends its answer with one of them even when the file
-/// names another as EOS.
+/// Spellings of end-of-turn and end-of-text tokens: a chat model ends its answer with one of them
+/// even when the file names another as EOS.
 const ENDS: [&str; 14] = [
     "<|im_end|>",
     "<|eot_id|>",

@@ -12,7 +12,8 @@ use crate::tokenizer::pretokenize::{Stage, gguf_rule};
 use crate::tokenizer::spelling::{byte_level_bpe, byte_level_vocab, byte_tokens, index, spaced_vocab};
 use crate::tokenizer::vocab::{TokenKind, Vocab};
 
-/// The metadata of a tokenizer as a GGUF file holds it; keys are `tokenizer.ggml.` and the name, where not said otherwise.
+/// The metadata of a tokenizer as a GGUF file holds it; keys are `tokenizer.ggml.` and the name,
+/// where not said otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct GgufVocab {
     /// `model`: "gpt2" is byte-level BPE, "llama" is SentencePiece BPE.
@@ -101,7 +102,8 @@ fn kinds(v: &GgufVocab) -> Result<Vec<TokenKind>, TextError> {
             kinds[id as usize] = TokenKind::Control;
         }
     }
-    // Some files call end-of-turn tokens ordinary or user-defined; text that spells them must not end a generation.
+    // Some files call end-of-turn tokens ordinary or user-defined; text that spells them must not
+    // end a generation.
     for (kind, text) in kinds.iter_mut().zip(&v.tokens) {
         if end_tokens::ends_turn(text) {
             *kind = TokenKind::Control;
@@ -163,7 +165,8 @@ fn sentence_piece(v: GgufVocab) -> Result<Tokenizer, TextError> {
         return Err(TextError::vocab("scores", format!("one for each of {} tokens", v.tokens.len()), "none"));
     }
     let mut scores = v.scores;
-    // Runs of spaces are user-defined in Gemma's files, but the reference makes them by merges, before all others.
+    // Runs of spaces are user-defined in Gemma's files, but the reference makes them by merges,
+    // before all others.
     let mut runs = 0;
     for (i, text) in v.tokens.iter().enumerate() {
         if kinds[i] == TokenKind::UserDefined && text.chars().all(|c| c == ' ' || c == SPACE_MARK) && !text.is_empty() {
@@ -220,8 +223,8 @@ fn lift_runs(scores: &mut [f32]) {
     }
 }
 
-/// Whether no piece has a space after a non-space. Then merges never cross such a place, and a text may be cut there
-/// without changing its tokens.
+/// Whether no piece has a space after a non-space. Then merges never cross such a place, and a text
+/// may be cut there without changing its tokens.
 pub(crate) fn pieces_hold_no_inner_space(vocab: &Vocab, made: impl Fn(u32) -> bool) -> bool {
     (0..vocab.len() as u32)
         .filter(|&id| made(id))

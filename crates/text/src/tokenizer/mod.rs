@@ -1,7 +1,8 @@
 //! Text to token ids and back, from the vocabularies of GGUF files and Hugging Face folders.
 //!
-//! [`encode`] holds the tokenizer itself. A text passes [`added_tokens`], [`normalize`], [`pretokenize`]
-//! and [`bpe`], in this order; [`detokenizer`] goes back. [`gguf`] and [`hugging_face`] read files.
+//! [`encode`] holds the tokenizer itself. A text passes [`added_tokens`], [`normalize`],
+//! [`pretokenize`] and [`bpe`], in this order; [`detokenizer`] goes back. [`gguf`] and
+//! [`hugging_face`] read files.
 
 pub(crate) mod added_tokens;
 pub(crate) mod bpe;

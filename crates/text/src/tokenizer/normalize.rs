@@ -1,10 +1,10 @@
 //! What happens to a stretch of text before it is cut into pre-tokens.
 //!
-//! Vocabularies that write a space as `▁` are held with real spaces here, so that step is the other way round: a literal
-//! `▁` becomes a space, which the reference cannot tell apart either.
+//! Vocabularies that write a space as `▁` are held with real spaces here, so that step is the other
+//! way round: a literal `▁` becomes a space, which the reference cannot tell apart either.
 //!
-//! Unicode normal forms come from the crate that the reference library uses: its tables are of Unicode 9, and newer ones would
-//! order some later marks otherwise and so give other tokens.
+//! Unicode normal forms come from the crate that the reference library uses: its tables are of
+//! Unicode 9, and newer ones would order some later marks otherwise and so give other tokens.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,14 @@ use unicode_normalization_alignments::UnicodeNormalization;
 /// The character that SentencePiece writes for a space.
 pub(crate) const SPACE_MARK: char = '▁';
 
-/// Whether a space is put before a stretch of text, so that a word is the same token at the start as after a space.
+/// Whether a space is put before a stretch of text, so that a word is the same token at the start
+/// as after a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Prefix {
     #[default]
     Never,
-    /// Before every stretch: at the start and after each added token (SentencePiece's dummy prefix, `Prepend`).
+    /// Before every stretch: at the start and after each added token (SentencePiece's dummy prefix,
+    /// `Prepend`).
     Always,
     /// The same, unless the stretch begins with a space (`Metaspace`, "always").
     UnlessSpace,

@@ -1,8 +1,8 @@
 //! Cutting text into pre-tokens, the stretches that merges never cross.
 //!
-//! The rules are regular expressions with one look-ahead, `\s+(?!\S)`: a run of white space leaves its last character to
-//! the word that follows. That much is done by hand after a match of `\s+`, so that the rest needs an engine without
-//! backtracking, which is fast and linear on any text.
+//! The rules are regular expressions with one look-ahead, `\s+(?!\S)`: a run of white space leaves
+//! its last character to the word that follows. That much is done by hand after a match of `\s+`,
+//! so that the rest needs an engine without backtracking, which is fast and linear on any text.
 
 use regex::Regex;
 
@@ -15,8 +15,9 @@ pub(crate) enum Stage {
     Digits,
     /// Digits in runs, apart from everything else.
     DigitRuns,
-    /// A linear expression whose `\s+` matches give their last character back when a word follows. With `line_breaks`, the
-    /// expression has `\s*[\r\n]+` before that, so that a match which ends in a line break is kept whole.
+    /// A linear expression whose `\s+` matches give their last character back when a word follows.
+    /// With `line_breaks`, the expression has `\s*[\r\n]+` before that, so that a match which ends
+    /// in a line break is kept whole.
     Linear { regex: Regex, line_breaks: bool },
     /// Any other expression, with what becomes of its matches.
     General { regex: fancy_regex::Regex, behavior: Behavior, invert: bool },
@@ -47,8 +48,8 @@ pub(crate) const QWEN2: &str =
 /// Mistral Nemo ("tekken"): its tokenizer.json.
 pub(crate) const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The patterns that the hand-made look-ahead is exact for: in each, a match of white space alone is one of `\s+` or, where
-/// the pattern has it, of `\s*[\r\n]+`, and then ends in a line break.
+/// The patterns that the hand-made look-ahead is exact for: in each, a match of white space alone
+/// is one of `\s+` or, where the pattern has it, of `\s*[\r\n]+`, and then ends in a line break.
 const LINEAR: [&str; 4] = [GPT2, LLAMA3, QWEN2, TEKKEN];
 const LOOK_AHEAD: &str = r"|\s+(?!\S)|\s+";
 
@@ -64,7 +65,8 @@ impl Stage {
         Stage::general(pattern, Behavior::Isolated, false)
     }
 
-    /// Compiles a pattern as the reference library reads it, in Ruby's syntax: `^` and `$` are the ends of lines.
+    /// Compiles a pattern as the reference library reads it, in Ruby's syntax: `^` and `$` are the
+    /// ends of lines.
     pub(crate) fn general(pattern: &str, behavior: Behavior, invert: bool) -> Result<Stage, TextError> {
         let bad = |what: String| TextError::BadPattern { pattern: short(pattern), what };
         if sets_flag_m(pattern) {
@@ -176,7 +178,8 @@ fn split_general<'t>(
     }
 }
 
-/// Joins neighbouring parts for which `together(is a match, next is a match)` holds; `together` sees only the last two.
+/// Joins neighbouring parts for which `together(is a match, next is a match)` holds; `together`
+/// sees only the last two.
 fn join<'t>(
     parts: &[(usize, usize, bool)],
     together: impl Fn(bool, bool) -> bool,

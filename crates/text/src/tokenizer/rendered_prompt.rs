@@ -1,9 +1,11 @@
 //! A rendered chat in which the words of the template and those of the messages can be told apart.
 
-/// A chat template's output, which still knows what the template wrote and what came from the messages.
+/// A chat template's output, which still knows what the template wrote and what came from the
+/// messages.
 ///
-/// Before rendering, a noncharacter that no message contains (the sentinel) is put inside every spelling of a control token
-/// in the messages. What matches a control token afterwards was written by the template.
+/// Before rendering, a noncharacter that no message contains (the sentinel) is put inside every
+/// spelling of a control token in the messages. What matches a control token afterwards was written
+/// by the template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedPrompt {
     /// With sentinels.
@@ -16,7 +18,8 @@ pub struct RenderedPrompt {
 }
 
 impl RenderedPrompt {
-    /// A prompt in which every spelling of a control token is meant as the token: text that no user wrote.
+    /// A prompt in which every spelling of a control token is meant as the token: text that no user
+    /// wrote.
     pub fn trusted(text: impl Into<String>) -> RenderedPrompt {
         let text = text.into();
         RenderedPrompt { marked: text.clone(), text, sentinel: None, unguarded: Vec::new() }

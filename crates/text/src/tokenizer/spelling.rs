@@ -1,5 +1,5 @@
-//! How vocabularies spell bytes and spaces: byte-level ones in the byte alphabet, SentencePiece's with
-//! `▁` for a space and `<0x0A>` for a byte.
+//! How vocabularies spell bytes and spaces: byte-level ones in the byte alphabet, SentencePiece's
+//! with `▁` for a space and `<0x0A>` for a byte.
 
 use crate::tokenizer::bpe::{Bpe, Merges, Start};
 use crate::tokenizer::byte_alphabet;

@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// What a token is, after `tokenizer.ggml.token_type` (the numbers are those of SentencePiece's `ModelProto`).
+/// What a token is, after `tokenizer.ggml.token_type` (the numbers are those of SentencePiece's
+/// `ModelProto`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// Made by merges from text.
@@ -97,7 +98,8 @@ pub(crate) struct ByteIndex {
 const FREE: u32 = u32::MAX;
 
 impl ByteIndex {
-    /// Indexes the given ids by what `key` says of them; of equal keys the last wins, as in the reference tokenizers.
+    /// Indexes the given ids by what `key` says of them; of equal keys the last wins, as in the
+    /// reference tokenizers.
     pub(crate) fn new<'k>(
         count: usize,
         ids: impl Iterator<Item = (u32, &'k [u8])>,

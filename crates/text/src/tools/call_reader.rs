@@ -1,7 +1,10 @@
-//! Finds the calls of functions in an answer while it is written: calls come out whole, everything else as text, at once where it cannot be part of a call.
+//! Finds the calls of functions in an answer while it is written: calls come out whole, everything
+//! else as text, at once where it cannot be part of a call.
 //!
-//! The reader looks at one character after the other, so that how the answer is cut does not matter. What it holds back is text that may
-//! still become a call; if that turns out otherwise it comes out unchanged. Nothing is lost: texts, spaces and the calls' raw texts, joined, are the answer.
+//! The reader looks at one character after the other, so that how the answer is cut does not
+//! matter. What it holds back is text that may still become a call; if that turns out otherwise it
+//! comes out unchanged. Nothing is lost: texts, spaces and the calls' raw texts, joined, are the
+//! answer.
 
 use std::sync::Arc;
 
@@ -108,7 +111,8 @@ const FENCE: &str = "```json";
 const UNFENCE: &str = "```";
 
 impl ToolCallReader {
-    /// A reader of an answer in this style, that may call functions of these names at most `most` times.
+    /// A reader of an answer in this style, that may call functions of these names at most `most`
+    /// times.
     pub fn new(style: ToolStyle, names: Arc<[String]>, most: usize) -> ToolCallReader {
         ToolCallReader {
             style,

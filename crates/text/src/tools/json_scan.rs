@@ -1,4 +1,5 @@
-//! One JSON object (RFC 8259), character by character: whether it can still become one, and when it is whole.
+//! One JSON object (RFC 8259), character by character: whether it can still become one, and when it
+//! is whole.
 
 use std::ops::Range;
 
@@ -287,7 +288,8 @@ mod tests {
             let changed: String = chars.into_iter().collect();
             let (scanned, end) = scan(&changed);
             let parsed = serde_json::from_str::<serde_json::Value>(&changed[..end]);
-            // The parser refuses numbers beyond its range and lone surrogates; the scan looks at the grammar alone.
+            // The parser refuses numbers beyond its range and lone surrogates; the scan looks at
+            // the grammar alone.
             if parsed.is_ok() {
                 prop_assert_eq!(scanned, Scanned::Whole);
             }

@@ -7,14 +7,17 @@ use serde_json::json;
 
 use crate::tools::call::ToolCall;
 
-/// The ways to write calls that are known here. In each of them the arguments may be called `arguments` or `parameters`.
+/// The ways to write calls that are known here. In each of them the arguments may be called
+/// `arguments` or `parameters`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ToolStyle {
-    /// `{"name": ..., "parameters": {...}}` at the start of the answer or after `<|python_tag|>`; several with `;` between them.
+    /// `{"name": ..., "parameters": {...}}` at the start of the answer or after `<|python_tag|>`;
+    /// several with `;` between them.
     Llama3,
     /// `<tool_call>`, `{"name": ..., "arguments": {...}}` and `</tool_call>`, any number of times.
     Hermes,
-    /// An answer that is such an object, or an array of them, and nothing else, perhaps between fences of Markdown.
+    /// An answer that is such an object, or an array of them, and nothing else, perhaps between
+    /// fences of Markdown.
     Json,
 }
 

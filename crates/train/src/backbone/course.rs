@@ -1,19 +1,23 @@
-//! What a step of a training leaves out, and which exits count in it: functions of the seed, the step and the options.
+//! The layers that a step skips and the exits that count in it: functions of the seed, the step and
+//! the options.
 
 use serde::{Deserialize, Serialize};
 
 use crate::math::random::Random;
 
-/// Share of the steps, at the end, in which layer dropout falls to 0: what is trained last is the full pass.
+/// Share of the steps, at the end, in which layer dropout falls to 0: the last steps train the full
+/// pass.
 const FADE: f32 = 0.25;
 
-/// In which steps which exits count.
+/// The exits that count in each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Curriculum {
-    /// One exit a step, by turns: a step costs one more reading of the head, whatever the number of exits.
+    /// One exit a step, by turns: a step costs one more reading of the head, whatever the number of
+    /// exits.
     #[default]
     Rotate,
-    /// The deepest exit from the beginning, the others one by one over the first half, deeper ones first; those that count share the weight.
+    /// The deepest exit from the beginning, the others one by one over the first half, deeper ones
+    /// first; those that count share the weight.
     Gradual,
     /// All exits in every step; they share the weight.
     All,
@@ -22,17 +26,17 @@ pub enum Curriculum {
 /// Layer dropout and exits over the course of a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Course {
-    /// The last layer's probability to be left out; it rises from 0 at the first layer.
+    /// Probability of skipping the last layer; it rises from 0 at the first layer.
     pub(crate) layer_dropout: f32,
-    /// Numbers of layers after which an exit is trained, ascending.
+    /// Numbers of layers before each trained exit, ascending.
     pub(crate) exits: Vec<usize>,
-    /// Weight of the exits' losses together, against 1 for the loss after all layers.
+    /// Total weight of the exits' losses, relative to 1 for the loss after all layers.
     pub(crate) exit_weight: f32,
     pub(crate) curriculum: Curriculum,
     pub(crate) seed: u64,
 }
 
-/// A loss of a step: after how many layers, and its weight.
+/// A loss of a step: the number of layers before it, and its weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Term {
     pub(crate) layers: usize,
@@ -40,12 +44,13 @@ pub(crate) struct Term {
 }
 
 impl Course {
-    /// The probability that layer `l` of `n` is left out, before it falls.
+    /// The probability of skipping layer `l` of `n`, before it falls.
     pub(crate) fn probability(&self, l: usize, n: usize) -> f32 {
         self.layer_dropout * l as f32 / (n.max(2) - 1) as f32
     }
 
-    /// Which of `n` layers run for the span at place `place` of the batch of step `step` of `steps`. Shape: (layer).
+    /// Whether each of `n` layers runs for the span at place `place` of the batch of step `step` of
+    /// `steps`. Shape: (layer).
     pub(crate) fn runs(&self, step: usize, steps: usize, place: usize, n: usize) -> Vec<bool> {
         if self.layer_dropout <= 0.0 {
             return vec![true; n];
@@ -55,14 +60,15 @@ impl Course {
         (0..n).map(|l| random.unit() >= self.probability(l, n) * left.min(1.0)).collect()
     }
 
-    /// The losses of step `step` of `steps`, of a model of `n` layers; the last is that after all.
+    /// The losses of step `step` of `steps`, for a model of `n` layers. The last is that after all
+    /// layers.
     pub(crate) fn terms(&self, step: usize, steps: usize, n: usize) -> Vec<Term> {
         let mut exits: &[usize] = if self.exit_weight > 0.0 { &self.exits } else { &[] };
         let len = exits.len();
         match self.curriculum {
             _ if len < 2 => {}
             Curriculum::All => {}
-            // Odd and even steps would see the same data in every epoch otherwise.
+            // Otherwise odd and even steps would see the same data in every epoch.
             Curriculum::Rotate => {
                 let round = step / len;
                 let mut order: Vec<usize> = (0..len).collect();

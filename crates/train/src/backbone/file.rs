@@ -1,7 +1,9 @@
-//! A trained model's files: of the kind that the model came in, with all that is not trained copied from there.
+//! Writes a trained model's files, in the format of the source model. Everything that is not
+//! trained is copied from there.
 //!
-//! A GGUF file keeps its metadata (tokenizer and chat template with it) byte for byte, and its layout: rows of q and k are trained in the order in which
-//! they lie there. A Hugging Face folder keeps `config.json` and the files of its tokenizer.
+//! A GGUF file keeps its metadata (tokenizer and chat template with it) byte for byte, and its
+//! layout: rows of q and k are trained in the order in which they lie there. A Hugging Face folder
+//! keeps `config.json` and the files of its tokenizer.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,9 +19,9 @@ use crate::steps::checkpoint::{write_whole, write_whole_by};
 
 /// The mix of tensor types, in GGUF.
 const FILE_TYPE: &str = "general.file_type";
-/// Metadata that is of the file it stands in: how it is laid out, and which part it is.
+/// Metadata that describes only the source file: its layout, and its part of a split model.
 const OWN: [&str; 4] = ["general.alignment", "split.no", "split.count", "split.tensors.count"];
-/// Files of a folder that are copied, as far as they are there. What makes it a model comes last.
+/// Files of a folder that are copied if they exist. The file that makes it a model comes last.
 const COPIED: [&str; 12] = [
     "generation_config.json",
     "tokenizer.json",
@@ -87,7 +89,8 @@ pub(crate) fn write(
     }
 }
 
-/// A head in the files of a model whose head is the embedding: nobody reads it, and it would not fit any more.
+/// A separate head in the files of a model whose head is the embedding. Nothing reads it, and it
+/// would no longer match.
 fn unused_head(tensors: &Tensors, source: &Checkpoint) -> Result<Option<String>, TrainError> {
     let config = ArchConfig::read(source).map_err(|e| TrainError::bad(source.path(), e))?;
     let head = TensorNames::of(source, &config).place(&config.layer_form(), ModelTensor::Head).name;
@@ -115,7 +118,7 @@ fn file_type(tensors: &Tensors) -> u32 {
     known.into_iter().max_by_key(|(ty, _)| of(*ty)).map_or(0, |(_, number)| number)
 }
 
-/// The values as they are read from a file that [`write`] has written.
+/// The values after a round trip through the file that [`write`] writes.
 pub(crate) fn rounded(tensors: &Tensors, values: &[f32]) -> Vec<f32> {
     let mut out = values.to_vec();
     let mut bytes = Vec::new();
@@ -129,7 +132,7 @@ pub(crate) fn rounded(tensors: &Tensors, values: &[f32]) -> Vec<f32> {
 }
 
 /// # Errors
-/// A value is not finite, or not in the type that it is written in.
+/// A value is not finite, or out of range for the type of the file.
 fn check(place: &Place, values: &[f32]) -> Result<(), TrainError> {
     let most = match place.ty {
         TensorType::F16 => 65504.0,

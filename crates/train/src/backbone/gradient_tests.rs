@@ -1,15 +1,16 @@
-//! Losses and gradient of a whole model, with layers left out and exits, against the plain computation in f64.
+//! Losses and gradient of a whole model, with layers left out and exits, against the plain
+//! computation in f64.
 
 use selfspec_kernels::RopeStyle;
 use selfspec_model::LayerTensor;
 
 use super::course::Term;
 use super::pass::{Batch, Pass};
-use super::reference::{LAYERS, Whole};
-use super::weights::Packs;
+use super::reference::{LAYERS, ReferenceModel};
+use super::weights::ModelWeights;
 use crate::layer::shape::Shape;
 
-fn cases() -> Vec<(&'static str, Whole)> {
+fn cases() -> Vec<(&'static str, ReferenceModel)> {
     type Change = fn(&mut Shape);
     let all = |s: &mut Shape| s.biases = vec![LayerTensor::QueryBias, LayerTensor::KeyBias, LayerTensor::ValueBias];
     let changes: [(&str, bool, Change); 5] = [
@@ -19,14 +20,18 @@ fn cases() -> Vec<(&'static str, Whole)> {
         ("qwen3", false, |s| s.qk_norm = true),
         ("a key head for each query head", true, |s| s.kv_heads = 4),
     ];
-    changes.into_iter().zip(1..).map(|((name, tied, change), seed)| (name, Whole::new(seed, tied, change))).collect()
+    changes
+        .into_iter()
+        .zip(1..)
+        .map(|((name, tied, change), seed)| (name, ReferenceModel::new(seed, tied, change)))
+        .collect()
 }
 
 fn terms() -> Vec<Term> {
     vec![Term { layers: 1, weight: 0.3 }, Term { layers: 2, weight: 0.7 }, Term { layers: LAYERS, weight: 1.0 }]
 }
 
-fn batch(whole: &Whole) -> Batch {
+fn batch(whole: &ReferenceModel) -> Batch {
     let mut batch = Batch::default();
     whole.spans.iter().zip(&whole.runs).for_each(|(span, runs)| batch.push(span, runs.clone()));
     batch
@@ -36,10 +41,11 @@ fn batch(whole: &Whole) -> Batch {
 fn the_gradient_of_all_losses_is_that_of_finite_differences() {
     for (name, whole) in cases() {
         let (terms, batch, scale) = (terms(), batch(&whole), 0.05f32);
-        let packs = Packs::new(&whole.tensors, &whole.values, 2);
+        let packs = ModelWeights::new(&whole.tensors, &whole.values, 2);
         let mut pass = Pass::default();
         let mut gradient = vec![0.0; whole.values.len()];
-        // Twice, the second time in memory that was used for other spans: nothing may be left of them.
+        // Twice, the second time in memory that was used for other spans: nothing may be left of
+        // them.
         let mut other = Batch::default();
         other.push(&[3, 1, 4, 1, 5], vec![true; LAYERS]);
         pass.losses(&whole.tensors, &packs, &other, &terms[2..], 1.0, &mut gradient.clone());
@@ -70,8 +76,8 @@ fn the_gradient_of_all_losses_is_that_of_finite_differences() {
 
 #[test]
 fn scores_are_those_of_the_losses_and_a_layer_that_never_runs_has_no_gradient() {
-    let whole = Whole::new(9, true, |_| {});
-    let packs = Packs::new(&whole.tensors, &whole.values, 1);
+    let whole = ReferenceModel::new(9, true, |_| {});
+    let packs = ModelWeights::new(&whole.tensors, &whole.values, 1);
     let (mut pass, terms) = (Pass::default(), terms());
     let mut gradient = vec![0.0; whole.values.len()];
     let sums = pass.losses(&whole.tensors, &packs, &batch(&whole), &terms, 1.0, &mut gradient);

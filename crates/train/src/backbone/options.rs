@@ -1,4 +1,4 @@
-//! What can be chosen of the training of a whole model.
+//! [`BackboneOptions`] and [`BackboneRun`]: the options of the training of a whole model.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,31 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use super::course::{Course, Curriculum};
 use crate::error::TrainError;
-use crate::steps::schedule::Schedule;
+use crate::steps::schedule::TrainingSchedule;
 
-/// Everything that decides the course of a training, beside the model and the spans.
+/// Everything that determines the result of a training, beside the model and the spans.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BackboneOptions {
-    /// The probability with which the last layer is left out for a span, from 0 to 0.5; that of the others rises to it from 0 at the first.
-    /// In the last quarter of the steps all of them fall to 0.
+    /// Probability of skipping the last layer for a span, from 0 to 0.5. It rises linearly from 0
+    /// at the first layer. In the last quarter of the steps all probabilities fall to 0.
     pub layer_dropout: f32,
-    /// Numbers of layers after which an exit is trained and judged, ascending; at least 1, fewer than the model has.
+    /// Numbers of layers before each exit that is trained and evaluated, ascending; at least 1,
+    /// fewer than the model has.
     pub exits: Vec<usize>,
-    /// Weight of the exits' losses together, against 1 for the loss after all layers.
+    /// Total weight of the exits' losses, relative to 1 for the loss after all layers.
     pub exit_weight: f32,
-    /// In which steps which exits count.
+    /// The exits that count in each step.
     pub curriculum: Curriculum,
-    /// Times that every span is seen; may be a fraction.
+    /// Number of epochs; may be a fraction.
     pub epochs: f64,
-    /// Most steps, if fewer than the epochs have.
+    /// Most steps, if the epochs have more.
     pub steps: Option<usize>,
-    /// Tokens in a batch, about.
+    /// Approximate tokens in a batch.
     pub batch_tokens: usize,
-    /// Parts of a batch that are computed one by one: up to that many threads share the work, and each holds a gradient of the whole model.
+    /// Shards of a batch, which are computed separately: at most one thread works on each, and each
+    /// holds a gradient of the whole model.
     pub shards: usize,
-    /// The learning rate over the steps; what it says of drafts and refusals does not count here.
-    pub schedule: Schedule,
-    /// Decides the order of the spans, the layers that are left out, and the turns of the exits.
+    /// The learning rate over the steps. Its fields for drafts and rejections have no effect here.
+    pub schedule: TrainingSchedule,
+    /// Seed of the order of the spans, of the skipped layers, and of the turns of the exits.
     pub seed: u64,
 }
 
@@ -46,7 +48,7 @@ impl Default for BackboneOptions {
             steps: None,
             batch_tokens: 4096,
             shards: 4,
-            schedule: Schedule { learning_rate: 1e-4, last: 0.05, ..Schedule::default() },
+            schedule: TrainingSchedule { learning_rate: 1e-4, last: 0.05, ..TrainingSchedule::default() },
             seed: 1,
         }
     }
@@ -104,14 +106,15 @@ impl BackboneOptions {
     }
 }
 
-/// What does not change the course of a training.
+/// Options of a run that do not change the result of a training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackboneRun<'a> {
     /// Threads; 0 counts as 1.
     pub threads: usize,
-    /// Where the state is saved; nowhere if `None`.
+    /// The file for the state; `None` saves nothing.
     pub checkpoint: Option<&'a Path>,
-    /// Time between two savings, about; the state is saved at the end, too, and when the run is stopped.
+    /// Approximate time between two saves. The state is also saved at the end, and when the run is
+    /// stopped.
     pub save_every: Duration,
 }
 

@@ -1,7 +1,9 @@
-//! Some spans through the whole model, forward and back, with some layers left out for some spans.
+//! [`Pass`]: a batch of spans through the whole model, forward and backward, with layers skipped
+//! for some spans.
 //!
-//! Each layer computes the rows of the spans for which it runs, densely; for the others the hidden state goes by. Layers are computed by the code of the
-//! exit heads (`layer.rs`), as its first step: that of attention to all positions before.
+//! Each layer computes the rows of the spans for which it runs, densely. The hidden states of other
+//! spans bypass it. Layers run the code of exit heads (`layer/decoder.rs`), as its first step, with
+//! attention to all earlier positions.
 
 use std::ops::Range;
 
@@ -10,9 +12,9 @@ use selfspec_model::TokenId;
 use super::course::Term;
 use super::readout::{self, Gradient, Target};
 use super::tensors::Tensors;
-use super::weights::Packs;
+use super::weights::ModelWeights;
 use crate::layer::attention::KeyValue;
-use crate::layer::decoder::{self, Kept};
+use crate::layer::decoder::{self, LayerActivations};
 use crate::layer::span::Span;
 use crate::math::buffers::zeros;
 use crate::math::wide::add;
@@ -27,7 +29,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Forgets all spans and keeps the memory.
+    /// Removes all spans and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
         self.sequences.clear();
@@ -35,7 +37,7 @@ impl Batch {
         self.targets.clear();
     }
 
-    /// Takes in a span, and which layers run for it. Shape of `runs`: (layer).
+    /// Adds a span, and whether each layer runs for it. Shape of `runs`: (layer).
     pub(crate) fn push(&mut self, span: &[TokenId], runs: Vec<bool>) {
         let from = self.tokens.len();
         self.tokens.extend_from_slice(span);
@@ -44,36 +46,36 @@ impl Batch {
         self.targets.extend(span.iter().skip(1).enumerate().map(|(i, token)| Target { row: from + i, token: *token }));
     }
 
-    /// Rows that predict a token.
+    /// Number of rows that predict a token.
     pub(crate) fn targets(&self) -> usize {
         self.targets.len()
     }
 }
 
-/// What one layer keeps for its gradient.
+/// The values that one layer keeps for its gradient.
 #[derive(Default)]
 struct Stage {
     rows: Vec<Range<usize>>, // of the batch, of the spans for which it runs
     kv: Vec<KeyValue>,       // one
-    kept: Kept,
+    kept: LayerActivations,
 }
 
-/// Computes passes, in memory that is kept from one to the next.
+/// Computes passes, and keeps its buffers from one to the next.
 #[derive(Default)]
 pub(crate) struct Pass {
     stages: Vec<Stage>,    // (layer)
     states: Vec<f32>,      // (row, dim): the hidden states, after some layers
     dstates: Vec<f32>,     // (row, dim): the gradient with respect to them
     dexits: Vec<Vec<f32>>, // (term, row, dim): what each loss adds to it
-    memory: decoder::Memory,
-    readout: readout::Memory,
+    memory: decoder::LayerScratch,
+    readout: readout::ReadoutScratch,
     // Buffers that layers need one after the other.
     out: Vec<f32>,
     dout: Vec<f32>,
     dx: Vec<f32>,
 }
 
-/// What a readout says of some rows.
+/// The scores of a readout.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Score {
     /// Sum of the cross-entropy, in nats.
@@ -83,12 +85,12 @@ pub(crate) struct Score {
 }
 
 impl Pass {
-    /// Sums of the cross-entropy of each of `terms`, which ascend and end with that of all layers. Adds the gradient of the sum of them all, each
-    /// times its weight and `scale`, to `gradient`.
+    /// Sums of the cross-entropy of each of `terms`, which ascend and end with that of all layers.
+    /// Adds the gradient of their weighted sum, times `scale`, to `gradient`.
     pub(crate) fn losses(
         &mut self,
         tensors: &Tensors,
-        packs: &Packs,
+        packs: &ModelWeights,
         batch: &Batch,
         terms: &[Term],
         scale: f32,
@@ -128,8 +130,8 @@ impl Pass {
         sums
     }
 
-    /// What the readouts after each of these numbers of layers, which ascend, say.
-    pub(crate) fn scores(&mut self, packs: &Packs, batch: &Batch, layers: &[usize]) -> Vec<Score> {
+    /// The scores of the readouts after each of these numbers of layers, which ascend.
+    pub(crate) fn scores(&mut self, packs: &ModelWeights, batch: &Batch, layers: &[usize]) -> Vec<Score> {
         let n = packs.layers.len();
         let mut scores = Vec::with_capacity(layers.len());
         self.embed(packs, batch);
@@ -146,7 +148,7 @@ impl Pass {
         scores
     }
 
-    fn embed(&mut self, packs: &Packs, batch: &Batch) {
+    fn embed(&mut self, packs: &ModelWeights, batch: &Batch) {
         let dim = packs.layers[0].shape.dim;
         self.stages.resize_with(packs.layers.len(), Stage::default);
         self.states.clear();
@@ -156,7 +158,7 @@ impl Pass {
     }
 
     /// Runs layer `l` on the spans for which it runs.
-    fn layer(&mut self, packs: &Packs, batch: &Batch, l: usize) {
+    fn layer(&mut self, packs: &ModelWeights, batch: &Batch, l: usize) {
         let (w, stage) = (&packs.layers[l], &mut self.stages[l]);
         let dim = w.shape.dim;
         stage.rows.clear();
@@ -181,9 +183,9 @@ impl Pass {
         self.out = std::mem::take(&mut stage.kept.out);
     }
 
-    /// Turns `dstates` from the gradient with respect to the states after layer `l` into that before it; adds that of the layer's weights to
-    /// `gradient`.
-    fn layer_backward(&mut self, packs: &Packs, l: usize, gradient: &mut [f32]) {
+    /// Replaces `dstates`, the gradient with respect to the states after layer `l`, by that before
+    /// it. Adds the gradient of the layer's weights to `gradient`.
+    fn layer_backward(&mut self, packs: &ModelWeights, l: usize, gradient: &mut [f32]) {
         let (w, Stage { rows, kv, kept }) = (&packs.layers[l], &mut self.stages[l]);
         if rows.is_empty() {
             return;
@@ -194,7 +196,7 @@ impl Pass {
         let KeyValue { k, v, dk, dv, .. } = &mut kv[0];
         zeros(dk, k.len());
         zeros(dv, v.len());
-        // Later layers have used the memory for theirs.
+        // Later layers have overwritten the buffers.
         self.memory.attention.set_exact(&w.shape, &kv[0]);
         decoder::backward(w, kv, kept, gradient, &mut self.memory);
         put(rows, dim, &kept.dx, &mut self.dstates);

@@ -1,4 +1,4 @@
-//! How well a model predicts held-out text, after all its layers and at its exits.
+//! [`Perplexities`]: the perplexity of held-out text, after all layers and at the exits.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,39 +7,41 @@ use selfspec_model::TokenId;
 use serde::{Deserialize, Serialize};
 
 use super::pass::{Batch, Pass, Score};
-use super::weights::Packs;
+use super::weights::ModelWeights;
 
-/// Tokens that are computed together, about.
+/// Approximate tokens that are computed together.
 const TOGETHER: usize = 1024;
 
-/// What a readout says of held-out text.
+/// The perplexity of held-out text after some layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
-    /// Number of layers before it.
+pub struct ExitPerplexity {
+    /// Number of layers.
     pub layers: usize,
     /// Perplexity: e to the mean cross-entropy of the next token.
     pub perplexity: f64,
-    /// Share of the positions at which its most probable token is that of all layers: the acceptance of a greedy draft from it.
+    /// Share of the positions whose most probable token is that of all layers: the acceptance of a
+    /// greedy draft.
     pub agreement: f64,
 }
 
-/// What all readouts say.
+/// The perplexity after each exit and after all layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Perplexities {
-    /// Each exit's reading, ascending, and last that of all layers.
-    pub readings: Vec<Reading>,
-    /// Tokens that were predicted.
+    /// The exits, ascending, and last all layers.
+    pub readings: Vec<ExitPerplexity>,
+    /// Number of predicted tokens.
     pub tokens: usize,
 }
 
 impl Perplexities {
-    /// The reading after all layers.
-    pub fn full(&self) -> &Reading {
+    /// The perplexity after all layers.
+    pub fn full(&self) -> &ExitPerplexity {
         self.readings.last().expect("that of all layers is always there")
     }
 
-    /// Reads `spans` after each of these numbers of layers, which ascend and end with all, on `threads` threads: the same on any number.
-    pub(crate) fn of(packs: &Packs, spans: &[Vec<TokenId>], layers: &[usize], threads: usize) -> Perplexities {
+    /// The perplexities of `spans` after each of these numbers of layers, which ascend and end with
+    /// all. The number of threads does not change the result.
+    pub(crate) fn of(packs: &ModelWeights, spans: &[Vec<TokenId>], layers: &[usize], threads: usize) -> Perplexities {
         let mut groups: Vec<&[Vec<TokenId>]> = Vec::new();
         let mut rest = spans;
         while !rest.is_empty() {
@@ -81,7 +83,7 @@ impl Perplexities {
             };
             let agreed: usize = scores.iter().map(same).sum();
             let count = tokens.max(1) as f64;
-            Reading { layers: *layers, perplexity: (sum / count).exp(), agreement: agreed as f64 / count }
+            ExitPerplexity { layers: *layers, perplexity: (sum / count).exp(), agreement: agreed as f64 / count }
         };
         Perplexities { readings: layers.iter().enumerate().map(reading).collect(), tokens }
     }

@@ -1,6 +1,7 @@
-//! From hidden states to the next token: the model's final norm and head, at any depth, and the cross-entropy.
+//! [`Readout`]: the model's final norm and head, at any depth, and the cross-entropy of the next
+//! token.
 //!
-//! Rows go through the vocabulary in chunks, so that nothing as large as (row, vocabulary) is kept.
+//! Logits are computed in chunks of rows, so no buffer has the size (row, vocabulary).
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::math::norm::{norm, norm_backward};
 use crate::math::wide::top;
 use crate::math::wide::{LANES, add, exp, wide};
 
-/// Rows that go through the vocabulary together.
+/// Rows whose logits are computed together.
 const CHUNK: usize = 240;
 
 /// A row that predicts a token.
@@ -31,9 +32,9 @@ pub(crate) struct Readout {
     backward: PackedMatrix, // (vocab, dim)
 }
 
-/// Memory of a readout.
+/// Buffers of a readout.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct ReadoutScratch {
     states: Vec<f32>,     // (chunk row, dim)
     normed: Vec<f32>,     // (chunk row, dim)
     inverse: Vec<f32>,    // (chunk row)
@@ -43,7 +44,7 @@ pub(crate) struct Memory {
     products: ProductScratch,
 }
 
-/// A gradient and where the readout's share in it lies.
+/// A gradient and the place of the readout's share in it.
 pub(crate) struct Gradient<'a> {
     pub(crate) all: &'a mut [f32],
     pub(crate) norm: Range<usize>,
@@ -61,7 +62,7 @@ impl Readout {
         }
     }
 
-    /// Takes over the weight of the norm, (dim), and the head's rows, (vocab, dim).
+    /// Sets the weight of the norm, (dim), and the head's rows, (vocab, dim).
     pub(crate) fn set(&mut self, norm: &[f32], head: &[f32]) {
         self.norm.copy_from_slice(norm);
         let view = MatrixView::new(head, self.vocab, norm.len());
@@ -69,8 +70,8 @@ impl Readout {
         self.backward.pack(view);
     }
 
-    /// Logits of the chunk's rows of `states`, (row, dim), in `m.logits`.
-    fn logits(&self, states: &[f32], chunk: &[Target], m: &mut Memory) {
+    /// Writes the logits of the chunk's rows of `states`, (row, dim), to `m.logits`.
+    fn logits(&self, states: &[f32], chunk: &[Target], m: &mut ReadoutScratch) {
         let (dim, len) = (self.norm.len(), chunk.len());
         gather(states, dim, chunk.iter().map(|target| target.row), &mut m.states);
         let normed = fit(&mut m.normed, len * dim);
@@ -86,8 +87,9 @@ impl Readout {
         );
     }
 
-    /// Sum of the cross-entropy of `targets` from `states`, (row, dim). Adds its gradient times `scale`: with respect to the states to `dstates`, and
-    /// with respect to norm and head to `gradient`.
+    /// Sum of the cross-entropy of `targets` from `states`, (row, dim). Adds its gradient times
+    /// `scale`: with respect to the states to `dstates`, (row, dim), and with respect to norm and
+    /// head to `gradient`.
     pub(crate) fn losses(
         &self,
         states: &[f32],
@@ -95,7 +97,7 @@ impl Readout {
         scale: f32,
         dstates: &mut [f32],
         gradient: &mut Gradient<'_>,
-        m: &mut Memory,
+        m: &mut ReadoutScratch,
     ) -> f64 {
         let (dim, vocab) = (self.norm.len(), self.vocab);
         let mut sum = 0.0;
@@ -120,8 +122,15 @@ impl Readout {
         sum
     }
 
-    /// Sum of the cross-entropy of `targets`, and the most probable token of each, the lowest of equal ones, appended to `best`.
-    pub(crate) fn score(&self, states: &[f32], targets: &[Target], best: &mut Vec<TokenId>, m: &mut Memory) -> f64 {
+    /// Sum of the cross-entropy of `targets`, and the most probable token of each, the lowest of
+    /// equal ones, appended to `best`.
+    pub(crate) fn score(
+        &self,
+        states: &[f32],
+        targets: &[Target],
+        best: &mut Vec<TokenId>,
+        m: &mut ReadoutScratch,
+    ) -> f64 {
         let mut sum = 0.0;
         for chunk in targets.chunks(CHUNK) {
             self.logits(states, chunk, m);
@@ -136,7 +145,8 @@ impl Readout {
 }
 
 wide! {
-    /// The cross-entropy of a row of logits, whose token it is, in nats. The logits become the gradient with respect to them, times `scale`.
+    /// The cross-entropy of a row of logits and its token, in nats. The gradient with respect to
+    /// the logits, times `scale`, replaces them.
     fn cross_entropy<'a>(logits: &'a mut [f32], token: usize, scale: f32) -> f32 {
         let (top, own) = (top(logits), logits[token]);
         let mut sums = [0.0f32; LANES];

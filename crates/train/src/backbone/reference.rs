@@ -1,8 +1,9 @@
-//! For tests: a whole model and its losses as plainly as they can be written, in f64, one position after the other.
+//! For tests: a whole model and its losses as plainly as they can be written, in f64, one position
+//! after the other.
 
 use super::course::Term;
 use super::tensors::{Place, Tensors};
-use crate::head::reference::{Case, Read, norm, softmax, times};
+use crate::head::reference::{Read, ReferenceHead, norm, softmax, times};
 use crate::layer::layout::{Layout, Slot};
 use crate::layer::shape::Shape;
 use crate::math::random::Random;
@@ -15,8 +16,8 @@ pub(crate) const LAYERS: usize = 4;
 pub(crate) const VOCAB: usize = 37;
 
 /// A model and spans, all of them small and random.
-pub(crate) struct Whole {
-    case: Case, // computes layers; its values are not used
+pub(crate) struct ReferenceModel {
+    case: ReferenceHead, // computes layers; its values are not used
     pub(crate) tensors: Tensors,
     pub(crate) values: Vec<f32>,
     pub(crate) spans: Vec<Vec<TokenId>>,
@@ -24,9 +25,9 @@ pub(crate) struct Whole {
     pub(crate) runs: Vec<Vec<bool>>,
 }
 
-impl Whole {
-    pub(crate) fn new(seed: u64, tied: bool, change: impl FnOnce(&mut Shape)) -> Whole {
-        let case = Case::new(seed, |shape| {
+impl ReferenceModel {
+    pub(crate) fn new(seed: u64, tied: bool, change: impl FnOnce(&mut Shape)) -> ReferenceModel {
+        let case = ReferenceHead::new(seed, |shape| {
             shape.features = 0;
             change(shape);
         });
@@ -67,7 +68,7 @@ impl Whole {
             vec![true, true, false, false],
             vec![true, false, true, true],
         ];
-        Whole { case, tensors, values, spans: vec![span(7), span(2), span(11), span(5)], runs }
+        ReferenceModel { case, tensors, values, spans: vec![span(7), span(2), span(11), span(5)], runs }
     }
 
     /// Sums of the cross-entropy of every term.

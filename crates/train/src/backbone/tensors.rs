@@ -1,4 +1,5 @@
-//! The tensors of a whole model in training: their places in one row of floats, and what the model's files call them.
+//! The tensors of a whole model in training: their places in one row of floats, and what the
+//! model's files call them.
 
 use std::ops::Range;
 
@@ -19,7 +20,8 @@ pub(crate) struct Place {
     pub(crate) ty: TensorType,
 }
 
-/// Where each tensor of a model lies: the embedding, the layers, the norm before the head, and the head where it is not the embedding.
+/// Where each tensor of a model lies: the embedding, the layers, the norm before the head, and the
+/// head where it is not the embedding.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensors {
     pub(crate) shape: Shape,

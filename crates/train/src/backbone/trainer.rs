@@ -1,4 +1,4 @@
-//! The training of a whole model.
+//! [`BackboneTrainer`]: takes the steps of a whole model's training.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use super::options::{BackboneOptions, BackboneRun};
 use super::pass::{Batch, Pass};
 use super::perplexity::Perplexities;
 use super::report::{BackboneEvent, BackboneStep};
-use super::spans::Spans;
+use super::spans::TokenSpans;
 use super::tensors::Tensors;
-use super::weights::Packs;
+use super::weights::ModelWeights;
 use crate::error::TrainError;
 use crate::math::wide::add;
 use crate::steps::batches::{Batches, ranges, shards};
@@ -25,7 +25,7 @@ use crate::steps::batches::{LEAST_TOKENS, MOST_FAILED};
 use crate::steps::checkpoint::{Checkpoint, Header, VERSION, save};
 use crate::steps::optimizer::{Optimizer, Rates};
 
-/// Values that one job of the optimizer takes at most, so that the threads' shares are even.
+/// Most values of one job of the optimizer, so that the threads' shares are even.
 const JOB: usize = 1 << 18;
 
 /// A whole model in training.
@@ -33,10 +33,10 @@ pub struct BackboneTrainer {
     options: BackboneOptions,
     identity: String,
     source: Weights,
-    spans: Spans,
+    spans: TokenSpans,
     tensors: Tensors,
     values: Vec<f32>,
-    packs: Packs,
+    packs: ModelWeights,
     optimizer: Optimizer,
     batches: Batches,
     steps: usize, // in all
@@ -46,7 +46,7 @@ pub struct BackboneTrainer {
     workers: Vec<Mutex<Worker>>,
 }
 
-/// A shard of a batch, and what came of it.
+/// A shard of a batch, and its results.
 #[derive(Default)]
 struct Part {
     places: Vec<usize>, // of its spans in the batch
@@ -54,7 +54,7 @@ struct Part {
     sums: Vec<f64>, // (term)
 }
 
-/// What a thread computes with.
+/// The buffers of a thread.
 #[derive(Default)]
 struct Worker {
     batch: Batch,
@@ -62,14 +62,15 @@ struct Worker {
 }
 
 impl BackboneTrainer {
-    /// A training of `model`, whose files are at `path`, on `spans`.
+    /// A trainer of `model`, whose files are at `path`, on `spans`.
     ///
     /// # Errors
-    /// An option is out of its range, the family cannot be trained, a token is unknown, or the files cannot be read.
+    /// An option is out of its range, the family cannot be trained, a token is unknown, or the
+    /// files cannot be read.
     pub fn new(
         model: &CpuModel,
         path: &Path,
-        spans: Spans,
+        spans: TokenSpans,
         options: BackboneOptions,
         threads: usize,
     ) -> Result<BackboneTrainer, TrainError> {
@@ -88,7 +89,7 @@ impl BackboneTrainer {
         let steps = batches.steps().min(options.steps.unwrap_or(usize::MAX));
         Ok(BackboneTrainer {
             identity,
-            packs: Packs::new(&tensors, &values, threads),
+            packs: ModelWeights::new(&tensors, &values, threads),
             optimizer: Optimizer::new(values.len()),
             parts: (0..options.shards).map(|_| Mutex::default()).collect(),
             workers: Vec::new(),
@@ -104,10 +105,11 @@ impl BackboneTrainer {
         })
     }
 
-    /// Goes on from a checkpoint of the same training.
+    /// Resumes from a checkpoint of the same training.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, or is of another training: other options, model or texts.
+    /// The file cannot be read, is damaged, or belongs to another training: other options, model or
+    /// texts.
     pub fn resume(&mut self, path: &Path, threads: usize) -> Result<(), TrainError> {
         let read = Checkpoint::read(path, &self.identity, self.values.len())?;
         self.values = read.values;
@@ -117,10 +119,10 @@ impl BackboneTrainer {
         Ok(())
     }
 
-    /// Writes what [`BackboneTrainer::resume`] reads.
+    /// Writes the checkpoint that [`BackboneTrainer::resume`] reads.
     ///
     /// # Errors
-    /// The file cannot be written; what was there is then as before.
+    /// The file cannot be written. The old file is then unchanged.
     pub fn save(&self, path: &Path) -> Result<(), TrainError> {
         let header = Header {
             version: VERSION,
@@ -133,14 +135,15 @@ impl BackboneTrainer {
         save(path, &header, [&self.values, &self.optimizer.mean, &self.optimizer.square])
     }
 
-    /// Takes the steps that are left. `tell` hears of everything, and stops the run by breaking; returns whether all have been taken.
+    /// Takes the remaining steps. `on_event` receives all events, and stops the run by breaking.
+    /// Returns whether all steps were taken.
     ///
     /// # Errors
     /// The state cannot be saved, or [`TrainError::Diverged`].
     pub fn run(
         &mut self,
         run: &BackboneRun<'_>,
-        tell: &mut dyn FnMut(&BackboneEvent) -> ControlFlow<()>,
+        on_event: &mut dyn FnMut(&BackboneEvent) -> ControlFlow<()>,
     ) -> Result<bool, TrainError> {
         let threads = run.threads.max(1);
         let (begun, mut saved, mut tokens, first) = (Instant::now(), Instant::now(), 0, self.step);
@@ -153,15 +156,16 @@ impl BackboneTrainer {
             if self.failed >= MOST_FAILED {
                 return Err(TrainError::Diverged { batches: self.failed, step: self.step });
             }
-            let flow = tell(&BackboneEvent::Step(report));
+            let flow = on_event(&BackboneEvent::Step(report));
             let last = self.step == self.steps;
-            // A state that follows a failed batch is not saved: ten of them would leave one that can only fail again.
+            // No save after a failed batch: after ten of them the saved state could only fail
+            // again.
             let due = last || flow.is_break() || (saved.elapsed() >= run.save_every && self.failed == 0);
             let mut told = ControlFlow::Continue(());
             if let Some(path) = run.checkpoint.filter(|_| due) {
                 self.save(path)?;
                 saved = Instant::now();
-                told = tell(&BackboneEvent::Saved { step: self.step, path: path.to_owned() });
+                told = on_event(&BackboneEvent::Saved { step: self.step, path: path.to_owned() });
             }
             if !last && (flow.is_break() || told.is_break()) {
                 return Ok(false);
@@ -170,8 +174,9 @@ impl BackboneTrainer {
         Ok(true)
     }
 
-    /// How the model predicts the held-out spans, after each exit and after all layers; with `as_written`, with values as they would be read from the
-    /// file that [`BackboneTrainer::write`] writes.
+    /// The perplexity of the held-out spans, after each exit and after all layers. With
+    /// `as_written`, the values take a round trip through the file that [`BackboneTrainer::write`]
+    /// writes.
     pub fn perplexities(&mut self, as_written: bool, threads: usize) -> Perplexities {
         let mut layers = self.options.exits.clone();
         layers.push(self.packs.layers.len());
@@ -185,35 +190,37 @@ impl BackboneTrainer {
         read
     }
 
-    /// Writes the model: a GGUF file where it came from one, else a Hugging Face folder, whose other files are copied. Returns what was written.
+    /// Writes the model, as a GGUF file or a Hugging Face folder like its source. Other files of a
+    /// folder are copied. Returns the files.
     ///
     /// # Errors
-    /// Something cannot be written, or a value is beyond its type.
+    /// A file cannot be written, or a value is out of range for its type.
     pub fn write(&self, out: &Path) -> Result<Vec<PathBuf>, TrainError> {
         file::write(&self.tensors, &self.values, &self.source, out)
     }
 
-    /// Whether the model came as a GGUF file, and will be one.
+    /// Whether the model is a GGUF file.
     pub fn is_gguf(&self) -> bool {
         matches!(self.source.source(), selfspec_weights::Source::Gguf(_))
     }
 
-    /// Steps taken, and steps in all.
+    /// Steps taken, and steps of the whole training.
     pub fn steps(&self) -> (usize, usize) {
         (self.step, self.steps)
     }
 
-    /// Numbers that are trained.
+    /// Number of trained values.
     pub fn parameters(&self) -> usize {
         self.values.len()
     }
 
-    /// Bytes of the numbers, their two means, their packed copies and the gradients: without what the rows of a batch take.
+    /// Bytes of the values, their two means, their packed copies and the gradients, without the
+    /// buffers of a batch.
     pub fn state_bytes(&self) -> usize {
         4 * self.values.len() * (1 + 2 + 2 + self.options.shards)
     }
 
-    /// One step: the gradient of one batch, and the optimizer's answer to it.
+    /// Takes one step: the gradient of one batch, then the optimizer.
     fn take_step(&mut self, threads: usize) -> BackboneStep {
         let (steps, n) = (self.steps, self.packs.layers.len());
         let rate = self.options.schedule.rate(self.step, steps);
@@ -258,8 +265,8 @@ impl BackboneTrainer {
         }
     }
 
-    /// The sums of the losses of a batch of `count` rows that count, whose gradient is left in the first part. Parts are added in their order,
-    /// whoever computed them.
+    /// The sums of the losses of a batch of `count` rows that count. The first shard then holds the
+    /// gradient. Shards are added in their order, whichever thread computed them.
     fn gradient(
         &mut self,
         spans: &[usize],

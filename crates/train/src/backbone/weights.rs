@@ -1,26 +1,27 @@
-//! The weights of a whole model as one optimizer step finds them, packed for the products of all shards.
+//! [`ModelWeights`]: the weights of a whole model during one optimizer step, packed for the
+//! products of all shards.
 
 use super::readout::Readout;
 use super::tensors::Tensors;
 use crate::layer::weights::Weights;
 
-/// A model's weights, packed.
-pub(crate) struct Packs {
+/// The weights of a model, packed.
+pub(crate) struct ModelWeights {
     pub(crate) embedding: Vec<f32>,  // (vocab, dim)
     pub(crate) layers: Vec<Weights>, // (layer)
     pub(crate) readout: Readout,
 }
 
-impl Packs {
-    pub(crate) fn new(tensors: &Tensors, values: &[f32], threads: usize) -> Packs {
+impl ModelWeights {
+    pub(crate) fn new(tensors: &Tensors, values: &[f32], threads: usize) -> ModelWeights {
         let layers = tensors.layers.iter().map(|_| Weights::empty(tensors.shape.clone(), tensors.layer.clone()));
         let readout = Readout::new(tensors.shape.dim, tensors.vocab, tensors.shape.eps);
-        let mut packs = Packs { embedding: Vec::new(), layers: layers.collect(), readout };
+        let mut packs = ModelWeights { embedding: Vec::new(), layers: layers.collect(), readout };
         packs.set(tensors, values, threads);
         packs
     }
 
-    /// Takes over new values, with `threads` threads.
+    /// Sets new values, on `threads` threads.
     pub(crate) fn set(&mut self, tensors: &Tensors, values: &[f32], threads: usize) {
         self.embedding.clear();
         self.embedding.extend_from_slice(&values[tensors.embedding.clone()]);

@@ -1,6 +1,7 @@
-//! The texts that a head learns from: prompts, and the answers that the model gave to them.
+//! [`Corpus`]: the texts that a head is trained on, prompts with the answers of the model.
 //!
-//! On disk they are lines of JSON, one a text: `{"domain": "code", "prompt_len": 12, "tokens": [1, 2, ...]}`.
+//! On disk they are lines of JSON, one a text: `{"domain": "code", "prompt_len": 12, "tokens": [1,
+//! 2, ...]}`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,29 +16,30 @@ use crate::math::random::Random;
 
 /// A prompt and the answer to it, as tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
-    /// What kind of text it is, for example `code`: results are given for each domain.
+pub struct TrainingText {
+    /// The kind of text, for example `code`. Results are reported by domain.
     #[serde(alias = "kind")]
     pub domain: String,
-    /// Tokens of the prompt: the rest is the answer, which alone counts in the loss.
+    /// Number of tokens of the prompt. The rest is the answer, and only the answer counts in the
+    /// loss.
     pub prompt_len: usize,
     /// The prompt's tokens, then the answer's.
     pub tokens: Vec<TokenId>,
 }
 
-impl Text {
+impl TrainingText {
     /// The answer.
     pub fn answer(&self) -> &[TokenId] {
         self.tokens.get(self.prompt_len..).unwrap_or_default()
     }
 
-    /// Rounds whose draft number `draft`, counted from 0, has a place in the answer.
+    /// Number of rounds whose draft number `draft`, counted from 0, lies in the answer.
     pub(crate) fn counted(&self, draft: usize) -> usize {
         self.tokens.len().saturating_sub(self.prompt_len.max(1)).saturating_sub(draft)
     }
 
-    /// Whether it has a position that predicts a token of the answer.
-    fn is_of_use(&self) -> bool {
+    /// Whether a position predicts a token of the answer.
+    fn is_trainable(&self) -> bool {
         self.tokens.len() >= 2 && !self.answer().is_empty()
     }
 }
@@ -46,14 +48,14 @@ impl Text {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Corpus {
     /// The texts.
-    pub texts: Vec<Text>,
+    pub texts: Vec<TrainingText>,
 }
 
 impl Corpus {
-    /// Reads a file of lines of JSON. Empty lines are passed over.
+    /// Reads a file of lines of JSON. Empty lines are skipped.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is no text.
+    /// The file cannot be read, or a line is malformed.
     pub fn read(path: &Path) -> Result<Corpus, TrainError> {
         let file = File::open(path).map_err(TrainError::io("read", path))?;
         let mut texts = Vec::new();
@@ -83,13 +85,13 @@ impl Corpus {
         out.flush().map_err(TrainError::io("write", path))
     }
 
-    /// Cuts every text to at most `len` tokens and drops those that then have no answer to learn from.
+    /// Cuts every text to at most `len` tokens and removes texts without an answer.
     pub fn cut(&mut self, len: usize) {
         self.texts.iter_mut().for_each(|text| text.tokens.truncate(len));
-        self.texts.retain(Text::is_of_use);
+        self.texts.retain(TrainingText::is_trainable);
     }
 
-    /// Tokens in all.
+    /// Total number of tokens.
     pub fn tokens(&self) -> u64 {
         self.texts.iter().map(|text| text.tokens.len() as u64).sum()
     }
@@ -112,7 +114,7 @@ impl Corpus {
         Ok(())
     }
 
-    /// A number that tells this corpus from others.
+    /// A hash of the contents.
     pub(crate) fn fingerprint(&self) -> String {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         let mut eat = |x: u64| hash = (hash ^ x).wrapping_mul(0x100_0000_01b3).rotate_left(23);
@@ -125,10 +127,11 @@ impl Corpus {
         format!("{hash:016x}")
     }
 
-    /// Numbers of the texts to train on and of those to judge by: `held_out` of each domain, at most a tenth of it, drawn with `seed`.
+    /// Numbers of the training texts and of the held-out texts: `held_out` of each domain, at most
+    /// a tenth of it, drawn with `seed`.
     pub(crate) fn split(&self, held_out: usize, seed: u64) -> (Vec<usize>, Vec<usize>) {
         let mut of_domain: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (i, text) in self.texts.iter().enumerate().filter(|(_, text)| text.is_of_use()) {
+        for (i, text) in self.texts.iter().enumerate().filter(|(_, text)| text.is_trainable()) {
             of_domain.entry(text.domain.as_str()).or_default().push(i);
         }
         let (mut train, mut judge) = (Vec::new(), Vec::new());
@@ -148,8 +151,8 @@ impl Corpus {
 mod tests {
     use super::*;
 
-    fn text(domain: &str, prompt_len: usize, len: usize) -> Text {
-        Text { domain: domain.to_owned(), prompt_len, tokens: (0..len as u32).collect() }
+    fn text(domain: &str, prompt_len: usize, len: usize) -> TrainingText {
+        TrainingText { domain: domain.to_owned(), prompt_len, tokens: (0..len as u32).collect() }
     }
 
     #[test]
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn held_out_texts_are_of_every_domain_and_not_trained_on() {
-        let mut texts: Vec<Text> = (0..60).map(|i| text(["a", "b"][i % 2], 1, 4 + i)).collect();
+        let mut texts: Vec<TrainingText> = (0..60).map(|i| text(["a", "b"][i % 2], 1, 4 + i)).collect();
         texts.push(text("c", 1, 1)); // one token: nothing to learn
         texts.push(text("c", 5, 5)); // no answer
         texts.push(text("c", 9, 5)); // a prompt that is longer than the text

@@ -1,37 +1,37 @@
-//! The rows that are trained on together: whole sequences, one after the other.
+//! [`Rows`]: the rows of a shard, whole sequences one after the other.
 
 use std::ops::Range;
 
 use crate::layer::span::Span;
 
-/// Which hidden states are what, as numbers of [`Rows::states`].
+/// The roles of the hidden states, as indices in [`Rows::states`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taps {
     /// The state after the layers below the head.
     pub(crate) exit: usize,
-    /// The head's features: what it reads of the position before.
+    /// The head's features, which it reads at the position before.
     pub(crate) features: Vec<usize>,
     /// The state after the last layer.
     pub(crate) last: usize,
 }
 
-/// Rows of some sequences.
+/// The rows of a list of sequences.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Rows {
     /// The rows of each sequence, in order, without gaps.
     pub(crate) sequences: Vec<Range<usize>>,
     /// The model's hidden states after some numbers of layers. Shape: (tap, row, dim).
     pub(crate) states: Vec<Vec<f32>>,
-    /// Which of them the head reads.
+    /// The states that the head reads.
     pub(crate) taps: Taps,
-    /// Whether the token after the row's is one of the answer. Shape: (row).
+    /// Whether the token after the row belongs to the answer. Shape: (row).
     pub(crate) answer: Vec<bool>,
     /// Position of each row in its sequence. Shape: (row).
     pub(crate) positions: Vec<usize>,
 }
 
 impl Rows {
-    /// Forgets all sequences and keeps the memory.
+    /// Removes all sequences and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.sequences.clear();
         self.states.iter_mut().for_each(Vec::clear);
@@ -39,7 +39,8 @@ impl Rows {
         self.positions.clear();
     }
 
-    /// Takes in a sequence whose states have been appended to `states`: its answer begins at token `prompt_len`.
+    /// Adds a sequence whose states have been appended to `states`. Its answer starts at token
+    /// `prompt_len`.
     pub(crate) fn close(&mut self, len: usize, prompt_len: usize) {
         let from = self.len();
         self.sequences.push(from..from + len);
@@ -62,12 +63,13 @@ impl Rows {
         self.positions.len()
     }
 
-    /// Whether a row counts in step `step` of a rollout: it predicts a token of the answer, and so did the row where its round began.
+    /// Whether a row counts in step `step` of a rollout: it predicts a token of the answer, and so
+    /// does the first row of its round.
     pub(crate) fn counts(&self, row: usize, step: usize) -> bool {
         self.answer[row] && self.positions[row] >= step && self.answer[row - step]
     }
 
-    /// Every row, as rows that are computed.
+    /// Spans of all rows.
     pub(crate) fn everything(&self) -> Vec<Span> {
         let span = |rows: &Range<usize>| Span { position: 0, base: rows.start, len: rows.len(), at: rows.start };
         self.sequences.iter().map(span).collect()
@@ -87,15 +89,15 @@ impl Rows {
         self.sequences.iter().map(span).collect()
     }
 
-    /// How many rows count in each of `steps` steps.
+    /// Number of rows that count in each of `steps` steps.
     #[cfg(test)]
     pub(crate) fn counted(&self, steps: usize) -> Vec<usize> {
         (0..steps).map(|step| (0..self.len()).filter(|row| self.counts(*row, step)).count()).collect()
     }
 }
 
-/// Copies to `column` of every row of `to`, (row, columns, dim), the row of `from`, (row, dim), of the position before; zeros at first
-/// positions.
+/// Copies to `column` of every row of `to`, (row, columns, dim), the row of `from`, (row, dim), of
+/// the position before; zeros at first positions.
 pub(crate) fn shift(
     sequences: &[Range<usize>],
     dim: usize,

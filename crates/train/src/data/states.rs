@@ -1,7 +1,10 @@
-//! A cache of the frozen model's hidden states on disk: every epoch reads them, the model computes them once.
+//! [`HiddenStateCache`]: the frozen model's hidden states on disk. The model computes them once;
+//! every epoch reads them.
 //!
-//! The file has a line of JSON that says what it is for, then for every token of every text, in order, its state after each of some numbers of
-//! layers: the logarithm of a scale in base 2 (i32), and the state divided by the scale as f16. Memory in use is that of one text.
+//! The file has a line of JSON that names its model and corpus. Then, for every token of every
+//! text, in order, comes its state after each of the chosen numbers of layers: the logarithm of a
+//! scale in base 2 (i32), and the state divided by the scale as f16. The cache holds one text in
+//! memory at a time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -17,12 +20,13 @@ use crate::data::corpus::Corpus;
 use crate::error::TrainError;
 
 /// Computes the frozen model's hidden states.
-pub trait StateSource {
-    /// For each of `layers`, the hidden state of every token after that number of layers of the model: 0 is the embedding, the model's depth the
-    /// state before the final norm. Shape of each: (token, dim).
+pub trait HiddenStateSource {
+    /// For each of `layers`, the hidden state of every token after that number of layers of the
+    /// model: 0 is the embedding, the model's depth the state before the final norm. Shape of each:
+    /// (token, dim).
     ///
     /// # Errors
-    /// Whatever keeps the model from running.
+    /// If the model cannot run.
     fn states(
         &mut self,
         tokens: &[TokenId],
@@ -30,7 +34,7 @@ pub trait StateSource {
     ) -> Result<Vec<Vec<f32>>, Box<dyn std::error::Error + Send + Sync>>;
 }
 
-/// What a cache is for.
+/// The model and corpus of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     version: u32,
@@ -42,9 +46,9 @@ struct Header {
 
 const VERSION: u32 = 1;
 
-/// A whole cache, open for reading.
+/// A complete cache, open for reading.
 #[derive(Debug)]
-pub struct StateCache {
+pub struct HiddenStateCache {
     path: PathBuf,
     file: Mutex<File>,
     header: Header,
@@ -52,23 +56,28 @@ pub struct StateCache {
     first: Vec<u64>, // (text): its first row
 }
 
-impl StateCache {
-    /// Opens the cache of `corpus` at `path`, and computes what it lacks; one that was interrupted is continued. `progress` is told the number of
-    /// texts that are done, of how many, and stops the work by returning false: the result is then `None`.
+impl HiddenStateCache {
+    /// Opens the cache of `corpus` at `path`, and computes the missing states; it resumes an
+    /// interrupted cache.
     ///
-    /// `model` is the fingerprint of the model, `dim` its width; `layers` the numbers of layers after which states are wanted, ascending.
+    /// `progress` receives the number of finished texts and of all texts. It stops the work by
+    /// returning false; the result is then `None`.
+    ///
+    /// `model` is the fingerprint of the model, `dim` its width; `layers` the numbers of layers
+    /// before the states, ascending.
     ///
     /// # Errors
-    /// The file was made for something else or cannot be read or written, the disk is full, or the source fails or gives states that are not finite.
+    /// The file belongs to another model or corpus or cannot be read or written, the disk is full,
+    /// or the source fails or returns states that are not finite.
     pub fn fill(
         path: &Path,
         corpus: &Corpus,
         model: &str,
         dim: usize,
         layers: &[usize],
-        source: &mut dyn StateSource,
+        source: &mut dyn HiddenStateSource,
         progress: &mut dyn FnMut(usize, usize) -> bool,
-    ) -> Result<Option<StateCache>, TrainError> {
+    ) -> Result<Option<HiddenStateCache>, TrainError> {
         let header = Header {
             version: VERSION,
             model: model.to_owned(),
@@ -79,8 +88,8 @@ impl StateCache {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
         let mut file = file.map_err(TrainError::io("open", path))?;
-        let start = header.settle(&mut file, path)?;
-        let mut cache = StateCache::new(path, file, header, start, corpus);
+        let start = header.write_or_check(&mut file, path)?;
+        let mut cache = HiddenStateCache::new(path, file, header, start, corpus);
         let done = cache.texts_there()?;
         let texts = corpus.texts.len();
         let from = start + cache.first[done] * cache.row_bytes();
@@ -109,17 +118,17 @@ impl StateCache {
         Ok(Some(cache))
     }
 
-    /// Opens a cache that is complete.
+    /// Opens a complete cache.
     ///
     /// # Errors
-    /// The file cannot be read, was made for something else, or ends early.
+    /// The file cannot be read, belongs to another model or corpus, or ends early.
     pub fn open(
         path: &Path,
         corpus: &Corpus,
         model: &str,
         dim: usize,
         layers: &[usize],
-    ) -> Result<StateCache, TrainError> {
+    ) -> Result<HiddenStateCache, TrainError> {
         let header = Header {
             version: VERSION,
             model: model.to_owned(),
@@ -132,20 +141,20 @@ impl StateCache {
             Some(start) => start,
             None => return Err(TrainError::bad(path, "it is empty")),
         };
-        let cache = StateCache::new(path, file, header, start, corpus);
+        let cache = HiddenStateCache::new(path, file, header, start, corpus);
         cache.check_length()?;
         Ok(cache)
     }
 
-    fn new(path: &Path, file: File, header: Header, start: u64, corpus: &Corpus) -> StateCache {
+    fn new(path: &Path, file: File, header: Header, start: u64, corpus: &Corpus) -> HiddenStateCache {
         let mut first = vec![0];
         for text in &corpus.texts {
             first.push(first[first.len() - 1] + text.tokens.len() as u64);
         }
-        StateCache { path: path.to_owned(), file: Mutex::new(file), header, start, first }
+        HiddenStateCache { path: path.to_owned(), file: Mutex::new(file), header, start, first }
     }
 
-    /// The numbers of layers after which it has states, ascending.
+    /// The numbers of layers before its states, ascending.
     pub fn layers(&self) -> &[usize] {
         &self.header.layers
     }
@@ -166,11 +175,12 @@ impl StateCache {
     }
 
     /// Fingerprints of the model and of the corpus.
-    pub(crate) fn made_for(&self) -> (&str, &str) {
+    pub(crate) fn fingerprints(&self) -> (&str, &str) {
         (&self.header.model, &self.header.corpus)
     }
 
-    /// Appends the states of a text to `out`, one vector for each of the cache's layers. Shape of each: (token, dim).
+    /// Appends the states of a text to `out`, one vector for each of the cache's layers. Shape of
+    /// each: (token, dim).
     ///
     /// # Errors
     /// The file cannot be read or has become shorter.
@@ -205,7 +215,7 @@ impl StateCache {
         Ok(file.metadata().map_err(TrainError::io("read", &self.path))?.len())
     }
 
-    /// Texts that are wholly there.
+    /// Number of complete texts.
     fn texts_there(&self) -> Result<usize, TrainError> {
         let rows = (self.file_len()? - self.start) / self.row_bytes().max(1);
         Ok(self.first.partition_point(|first| *first <= rows) - 1)
@@ -221,8 +231,9 @@ impl StateCache {
 }
 
 impl Header {
-    /// Writes itself to an empty file, or checks that the file has it. Returns where the rows start.
-    fn settle(&self, file: &mut File, path: &Path) -> Result<u64, TrainError> {
+    /// Writes the header to an empty file, or checks the header of the file. Returns the start of
+    /// the rows.
+    fn write_or_check(&self, file: &mut File, path: &Path) -> Result<u64, TrainError> {
         if let Some(start) = self.compare(file, path)? {
             return Ok(start);
         }
@@ -231,7 +242,7 @@ impl Header {
         Ok(line.len() as u64)
     }
 
-    /// Checks that the file is for the same; `None` where it is empty.
+    /// Checks that the header of the file is the same; `None` if the file is empty.
     fn compare(&self, file: &mut File, path: &Path) -> Result<Option<u64>, TrainError> {
         const LONGEST: u64 = 1 << 16;
         let mut line = Vec::new();
@@ -278,7 +289,7 @@ fn encode(text: usize, len: usize, dim: usize, layers: &[usize], states: &[Vec<f
             if !state.iter().all(|x| x.is_finite()) {
                 return Err(TrainError::StateNotFinite { text, layers: *layers, position });
             }
-            // Such that the largest value lies between 2^13 and 2^14, far from both ends of f16.
+            // The scale brings the largest value between 2^13 and 2^14, far from both ends of f16.
             let log = if largest > 0.0 { (largest.log2().floor() as i32 - 13).clamp(-126, 126) } else { 0 };
             let factor = (-log as f32).exp2();
             bytes.extend(log.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The choice of a draft vocabulary: the tokens that answers are made of.
+//! The choice of a draft vocabulary: the most frequent tokens of the answers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,8 +6,8 @@ use selfspec_model::TokenId;
 
 use crate::data::corpus::Corpus;
 
-/// The `size` most frequent tokens of the corpus's answers, ascending, those in `always` among them. Fewer, if the answers have fewer; of
-/// equally frequent ones the lower come first.
+/// The `size` most frequent tokens of the corpus's answers and `always`, ascending; fewer if the
+/// answers have fewer. Of equally frequent tokens the lower id comes first.
 pub fn frequent_tokens(corpus: &Corpus, size: usize, always: &[TokenId]) -> Vec<TokenId> {
     let mut counts: HashMap<TokenId, u64> = HashMap::new();
     corpus.texts.iter().flat_map(|text| text.answer()).for_each(|token| *counts.entry(*token).or_default() += 1);
@@ -23,7 +23,8 @@ pub fn frequent_tokens(corpus: &Corpus, size: usize, always: &[TokenId]) -> Vec<
     chosen.into_iter().collect()
 }
 
-/// By domain, the share of the answers' tokens that is in `ids`, which ascends. Domains without answers are left out.
+/// By domain, the share of the answers' tokens that is in `ids`, which ascends. Domains without
+/// answers are omitted.
 pub fn coverage(corpus: &Corpus, ids: &[TokenId]) -> BTreeMap<String, f64> {
     let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for text in &corpus.texts {
@@ -38,12 +39,12 @@ pub fn coverage(corpus: &Corpus, ids: &[TokenId]) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::corpus::Text;
+    use crate::data::corpus::TrainingText;
 
     fn corpus(answers: &[(&str, &[TokenId])]) -> Corpus {
         let text = |(domain, answer): &(&str, &[TokenId])| {
             let tokens = [9, 9].into_iter().chain(answer.iter().copied()).collect();
-            Text { domain: (*domain).to_owned(), prompt_len: 2, tokens }
+            TrainingText { domain: (*domain).to_owned(), prompt_len: 2, tokens }
         };
         Corpus { texts: answers.iter().map(text).collect() }
     }

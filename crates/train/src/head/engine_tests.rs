@@ -14,7 +14,7 @@ use selfspec_testkit::{Family, TensorType, TinyModel};
 use selfspec_weights::Checkpoint;
 
 use crate::data::rows::{Rows, Taps};
-use crate::head::file::{Precision, write};
+use crate::head::file::{HeadPrecision, write};
 use crate::head::frozen::Frozen;
 use crate::head::plan::HeadPlan;
 use crate::head::rollout::Rollout;
@@ -67,7 +67,8 @@ fn compare(model: &Arc<CpuModel>, plan: &HeadPlan) {
         }
     }
 
-    // The engine: the model's own states, and the head's logits of rounds that begin at every position.
+    // The engine: the model's own states, and the head's logits of rounds that begin at every
+    // position.
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("head.safetensors");
     let card = ExitHeadCard {
@@ -79,7 +80,7 @@ fn compare(model: &Arc<CpuModel>, plan: &HeadPlan) {
         vocab: vocab.len(),
         ..ExitHeadCard::default()
     };
-    write(&path, &card, &layout, &values, &vocab, Precision::Bf16).expect("written");
+    write(&path, &card, &layout, &values, &vocab, HeadPrecision::Bf16).expect("written");
     let bytes = std::fs::read(&path).expect("written");
     let head = ExitHead::read(&bytes, model, "tiny", "f", &Team::new(1)).expect("sound");
     let mut engine = backend(model, DraftHeads { exit: Some(Arc::new(head)), ..DraftHeads::default() });

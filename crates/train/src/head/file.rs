@@ -1,6 +1,8 @@
-//! A head's file: safetensors, read by `selfspec_model::ExitHead`, and here where a training starts from a head.
+//! A head's file: safetensors, read by `selfspec_model::ExitHead`, and here when a training starts
+//! from a head.
 //!
-//! Norms and biases are F32. Matrices are blocks of Q8_0 as bytes, (rows, k / 32 * 34), each block an f16 scale and 32 8-bit values, or BF16.
+//! Norms and biases are F32. Matrices are blocks of Q8_0 as bytes, (rows, k / 32 * 34), each block
+//! an f16 scale and 32 8-bit values, or BF16.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,9 +16,9 @@ use crate::error::TrainError;
 use crate::layer::layout::Layout;
 use crate::steps::checkpoint::write_whole;
 
-/// What the matrices of a head's file are stored as.
+/// The number format of the matrices in a head's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Precision {
+pub enum HeadPrecision {
     /// Blocks of 32 8-bit values with a scale.
     #[default]
     Q8_0,
@@ -26,14 +28,14 @@ pub enum Precision {
 
 const BLOCK: usize = 32;
 
-/// Writes a head's file: the values of `layout`, and the tokens it can propose, ascending.
+/// Writes a head's file: the values of `layout`, and the draft vocabulary, ascending.
 pub(crate) fn write(
     path: &Path,
     card: &ExitHeadCard,
     layout: &Layout,
     values: &[f32],
     vocab: &[TokenId],
-    precision: Precision,
+    precision: HeadPrecision,
 ) -> Result<(), TrainError> {
     let mut stored: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
     for slot in layout.slots() {
@@ -43,11 +45,11 @@ pub(crate) fn write(
             continue;
         }
         match precision {
-            Precision::Bf16 => {
+            HeadPrecision::Bf16 => {
                 let bytes = values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
                 stored.push((name, Dtype::BF16, vec![slot.rows, slot.cols], bytes));
             }
-            Precision::Q8_0 => {
+            HeadPrecision::Q8_0 => {
                 if !slot.cols.is_multiple_of(BLOCK) {
                     return Err(TrainError::Blocks { tensor: name, cols: slot.cols, block: BLOCK });
                 }
@@ -69,7 +71,7 @@ pub(crate) fn write(
     write_whole(path, &bytes)
 }
 
-/// Reads the values of `layout` from a head's file, as far as its precision has them, and its card.
+/// Reads the values of `layout` from a head's file, in the file's precision, and its card.
 pub(crate) fn read(path: &Path, layout: &Layout) -> Result<(Vec<f32>, ExitHeadCard), TrainError> {
     let bytes = std::fs::read(path).map_err(TrainError::io("read", path))?;
     let card = ExitHeadCard::read(&bytes).map_err(|e| TrainError::bad(path, e))?;
@@ -108,7 +110,7 @@ pub(crate) fn read(path: &Path, layout: &Layout) -> Result<(Vec<f32>, ExitHeadCa
     Ok((values, card))
 }
 
-/// A block of Q8_0: to the nearest of 255 values that are symmetric about 0.
+/// A block of Q8_0, rounded to the nearest of 255 values that are symmetric about 0.
 fn quantize(block: &[f32]) -> [u8; 2 + BLOCK] {
     let largest = block.iter().fold(0.0f32, |a, b| a.max(b.abs()));
     let scale = f16::from_f32(largest / 127.0);

@@ -1,4 +1,4 @@
-//! What training needs of the frozen model: its final norm, and its head's rows for the draft vocabulary.
+//! [`Frozen`]: the frozen model's final norm, and its head's rows for the draft vocabulary.
 
 use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch, multiply};
 use selfspec_model::{CpuModel, TokenId};

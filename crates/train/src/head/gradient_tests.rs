@@ -4,15 +4,15 @@ use selfspec_kernels::{GateActivation, RopeStyle};
 use selfspec_model::LayerTensor;
 
 use crate::head::frozen::Frozen;
-use crate::head::loss::Weighing;
-use crate::head::reference::Case;
+use crate::head::loss::LossWeights;
+use crate::head::reference::ReferenceHead;
 use crate::head::rollout::Rollout;
 use crate::layer::layout::Layout;
 use crate::layer::shape::Shape;
 use crate::layer::weights::Weights;
 
 /// Every way in which heads differ.
-fn cases() -> Vec<(&'static str, Case)> {
+fn cases() -> Vec<(&'static str, ReferenceHead)> {
     let all = vec![LayerTensor::QueryBias, LayerTensor::KeyBias, LayerTensor::ValueBias];
     type Change = fn(&mut Shape);
     let changes: [(&str, Change); 8] = [
@@ -25,8 +25,9 @@ fn cases() -> Vec<(&'static str, Case)> {
         ("a head of its own for each query", |s| s.kv_heads = 4),
         ("gemma", |s| (s.sandwich, s.qk_norm, s.gate) = (true, true, GateActivation::GeluTanh)),
     ];
-    let mut cases: Vec<_> = changes.into_iter().zip(1..).map(|((name, c), seed)| (name, Case::new(seed, c))).collect();
-    cases.push(("qwen2", Case::new(19, move |s| s.biases = all)));
+    let mut cases: Vec<_> =
+        changes.into_iter().zip(1..).map(|((name, c), seed)| (name, ReferenceHead::new(seed, c))).collect();
+    cases.push(("qwen2", ReferenceHead::new(19, move |s| s.biases = all)));
     cases
 }
 
@@ -73,7 +74,7 @@ fn the_gradient_is_that_of_finite_differences() {
             let mut rollout = Rollout::default();
             rollout.forward(&weights, &case.rows, steps);
             let steps = rollout.steps();
-            let weighing = Weighing { decay: 0.8, refusal, counts: case.rows.counted(steps) };
+            let weighing = LossWeights { decay: 0.8, refusal, counts: case.rows.counted(steps) };
             let mut gradient = vec![0.0; case.values.len()];
             let sums = rollout.backward(&frozen, &weights, &case.rows, &weighing, &mut gradient);
             let start = wide(&case.values);

@@ -1,18 +1,20 @@
-//! The loss of a head: how far its distribution over the draft vocabulary is from the full model's.
+//! The loss of a head: the distance of its distribution over the draft vocabulary from the full
+//! model's.
 //!
-//! p is the full model's distribution, restricted to the draft vocabulary and renormalised, q the head's. Two losses are mixed:
-//! the divergence KL(p | q), and 1 - sum of min(p, q), which is the rate of refusal in rejection sampling (Leviathan, Kalman and Matias 2023).
-//! Step j of a rollout weighs `decay`^j.
+//! p is the full model's distribution, restricted to the draft vocabulary and renormalised; q is
+//! the head's. The loss mixes the divergence KL(p | q) and 1 - sum of min(p, q), the rejection rate
+//! of rejection sampling (Leviathan, Kalman and Matias 2023). Step j of a rollout has the weight
+//! `decay`^j.
 //!
-//! Rows go through the vocabulary in chunks, all steps of a chunk together: the targets of all steps are the same rows, and nothing as large as
-//! (row, vocabulary) is kept.
+//! Logits are computed in chunks of rows, all steps of a chunk together. The steps share their
+//! targets, and no buffer has the size (row, vocabulary).
 
 use selfspec_kernels::dense::ProductScratch;
 use selfspec_model::ExitHeadTensor;
 
 use crate::data::rows::Rows;
 use crate::head::frozen::Frozen;
-use crate::layer::decoder::Kept;
+use crate::layer::decoder::LayerActivations;
 use crate::layer::span::places;
 use crate::layer::weights::Weights;
 use crate::math::buffers::{fit, gather, zeros};
@@ -20,27 +22,27 @@ use crate::math::norm::{norm, norm_backward};
 use crate::math::wide::top;
 use crate::math::wide::{LANES, add, exp, wide};
 
-/// Rows that go through the vocabulary together.
+/// Rows whose logits are computed together.
 const CHUNK: usize = 240;
 
-/// How the losses are weighed.
+/// The weights of the losses.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Weighing {
-    /// Weight of step j against that of step j - 1.
+pub(crate) struct LossWeights {
+    /// Weight of step j relative to step j - 1.
     pub(crate) decay: f32,
-    /// Share of the refusal rate in the loss, from 0 to 1; the rest is the divergence's.
+    /// Share of the rejection rate in the loss, from 0 to 1; the rest is the divergence's.
     pub(crate) refusal: f32,
     /// Rows that count in the whole batch. Shape: (step).
     pub(crate) counts: Vec<usize>,
 }
 
-impl Weighing {
+impl LossWeights {
     fn scale(&self, step: usize) -> f32 {
         self.decay.powi(step as i32) / self.counts[step].max(1) as f32
     }
 
     /// The loss of a batch from its sums.
-    pub(crate) fn total(&self, sums: &Sums) -> f64 {
+    pub(crate) fn total(&self, sums: &LossSums) -> f64 {
         let of = |step: usize| {
             let refused = self.counts[step] as f64 - sums.overlap[step];
             let mixed = f64::from(1.0 - self.refusal) * sums.divergence[step] + f64::from(self.refusal) * refused;
@@ -52,27 +54,27 @@ impl Weighing {
 
 /// Sums over rows that count. Shape of each: (step).
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Sums {
+pub(crate) struct LossSums {
     /// KL(p | q), in nats.
     pub(crate) divergence: Vec<f64>,
     /// Sum of min(p, q).
     pub(crate) overlap: Vec<f64>,
 }
 
-impl Sums {
-    pub(crate) fn zero(steps: usize) -> Sums {
-        Sums { divergence: vec![0.0; steps], overlap: vec![0.0; steps] }
+impl LossSums {
+    pub(crate) fn zero(steps: usize) -> LossSums {
+        LossSums { divergence: vec![0.0; steps], overlap: vec![0.0; steps] }
     }
 
-    pub(crate) fn add(&mut self, other: &Sums) {
+    pub(crate) fn add(&mut self, other: &LossSums) {
         self.divergence.iter_mut().zip(&other.divergence).for_each(|(a, b)| *a += b);
         self.overlap.iter_mut().zip(&other.overlap).for_each(|(a, b)| *a += b);
     }
 }
 
-/// Memory of the loss.
+/// Buffers of the loss.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct LossScratch {
     states: Vec<f32>,  // (chunk row, dim)
     normed: Vec<f32>,  // (chunk row, dim)
     inverse: Vec<f32>, // (chunk row)
@@ -82,19 +84,19 @@ pub(crate) struct Memory {
     products: ProductScratch,
 }
 
-/// The losses of all steps. Writes the gradient with respect to what left the layer to `kept[..].dout` and adds that of the output norm to
-/// `gradient`.
+/// The losses of all steps. Writes the gradient with respect to the layer's output to
+/// `kept[..].dout`, and adds that of the output norm to `gradient`.
 pub(crate) fn losses(
     frozen: &Frozen,
     w: &Weights,
     rows: &Rows,
-    kept: &mut [Kept],
-    weighing: &Weighing,
+    kept: &mut [LayerActivations],
+    weighing: &LossWeights,
     gradient: &mut [f32],
-    m: &mut Memory,
-) -> Sums {
+    m: &mut LossScratch,
+) -> LossSums {
     let (dim, vocab) = (w.shape.dim, frozen.vocab());
-    let mut sums = Sums::zero(kept.len());
+    let mut sums = LossSums::zero(kept.len());
     for kept in kept.iter_mut() {
         zeros(&mut kept.dout, kept.out.len());
     }
@@ -105,7 +107,7 @@ pub(crate) fn losses(
         gather(rows.last(), dim, chunk.iter().copied(), &mut m.states);
         frozen.norm(&m.states, fit(&mut m.normed, chunk.len() * dim));
         frozen.logits(&m.normed, fit(&mut m.targets, chunk.len() * vocab), &mut m.products);
-        let negative_entropy: Vec<f32> = m.targets.chunks_exact_mut(vocab).map(soften).collect();
+        let negative_entropy: Vec<f32> = m.targets.chunks_exact_mut(vocab).map(softmax).collect();
         for (step, kept) in kept.iter_mut().enumerate() {
             let counted: Vec<usize> = (0..chunk.len()).filter(|i| rows.counts(chunk[*i], step)).collect();
             if counted.is_empty() {
@@ -135,8 +137,8 @@ pub(crate) fn losses(
 }
 
 wide! {
-    /// Turns a row of logits into its softmax; returns the sum of p ln p.
-    fn soften<'a>(row: &'a mut [f32]) -> f32 {
+    /// Replaces a row of logits by its softmax. Returns the sum of p ln p.
+    fn softmax<'a>(row: &'a mut [f32]) -> f32 {
         let top = top(row);
         let (mut sums, mut weighed) = ([0.0f32; LANES], [0.0f32; LANES]);
         for chunk in row.chunks_mut(LANES) {
@@ -153,8 +155,8 @@ wide! {
         weighed * factor - total.ln()
     }
 
-    /// The divergence and overlap of a row of logits against the target `p`, whose sum of p ln p is given. The logits become the
-    /// gradient with respect to them, times `scale`.
+    /// The divergence and overlap of a row of logits and the target `p`, whose sum of p ln p is
+    /// given. The gradient with respect to the logits, times `scale`, replaces them.
     fn row_loss<'a>(logits: &'a mut [f32], p: &'a [f32], negative_entropy: f32, scale: f32, refusal: f32) -> (f32, f32) {
         let top = top(logits);
         let (mut sums, mut crossed) = ([0.0f32; LANES], [0.0f32; LANES]);

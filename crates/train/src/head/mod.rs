@@ -1,8 +1,12 @@
 //! Trains an exit head for a frozen model.
+//!
+//! `plan` describes the head and its initial values, `rollout` drafts from every position, `loss`
+//! compares the drafts with the model, `trainer` takes the steps, `evaluation` measures held-out
+//! texts, `file` writes the head.
 
+mod evaluation;
 mod file;
 mod frozen;
-mod judge;
 mod loss;
 mod options;
 mod plan;
@@ -18,9 +22,9 @@ mod gradient_tests;
 #[cfg(test)]
 pub(crate) mod reference;
 
-pub use file::Precision;
-pub use judge::{Acceptance, Judgement, TEMPERATURE};
-pub use options::{RunOptions, TrainOptions};
+pub use evaluation::{HeadEvaluation, HeldOutAcceptance, TEMPERATURE};
+pub use file::HeadPrecision;
+pub use options::{HeadOptions, HeadRun};
 pub use plan::HeadPlan;
-pub use progress::{Event, StepReport};
-pub use trainer::{Outcome, Trainer};
+pub use progress::{HeadStep, HeadTrainingEvent};
+pub use trainer::{HeadTrainer, TrainingResult};

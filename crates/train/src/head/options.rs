@@ -1,4 +1,4 @@
-//! What can be chosen of a training.
+//! [`HeadOptions`] and [`HeadRun`]: the options of a head's training.
 
 use std::path::Path;
 
@@ -6,42 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
 use crate::head::plan::HeadPlan;
-use crate::steps::schedule::Schedule;
+use crate::steps::schedule::TrainingSchedule;
 
-/// Everything that decides the course of a training, beside the model and the texts.
+/// Everything that determines the result of a training, beside the model and the texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TrainOptions {
-    /// What the head is.
+pub struct HeadOptions {
+    /// The design of the head.
     pub head: HeadPlan,
-    /// Drafts of a round that are learned from: 1 is the first alone. An unfused head is the same in all.
+    /// Drafts of a round that count in the loss; 1 is the first only. A head without features has
+    /// only that one.
     pub rollout: usize,
-    /// Weight of a draft in the loss against that of the one before it.
+    /// Weight of a draft in the loss relative to the draft before it.
     pub decay: f32,
-    /// Times that every text is seen; may be a fraction.
+    /// Number of epochs; may be a fraction.
     pub epochs: f64,
-    /// Tokens in a batch, about; a longer text is a batch of its own.
+    /// Approximate tokens in a batch. A longer text is a batch by itself.
     pub batch_tokens: usize,
-    /// Parts of a batch that are computed one by one: memory falls with their number, and up to that many threads share the work.
+    /// Shards of a batch, which are computed separately. More shards need less memory, and at most
+    /// one thread works on each.
     pub shards: usize,
     /// Learning rate and mix of losses.
-    pub schedule: Schedule,
-    /// Texts of each domain that are held out to judge by; at most a tenth of it.
+    pub schedule: TrainingSchedule,
+    /// Texts of each domain that are held out for evaluation; at most a tenth of it.
     pub held_out: usize,
-    /// Decides the held-out texts, the order of the others, and the random part of the initial values.
+    /// Seed of the held-out texts, of the order of the others, and of the random part of the
+    /// initial values.
     pub seed: u64,
 }
 
-impl TrainOptions {
+impl HeadOptions {
     /// The usual options for a head.
-    pub fn new(head: HeadPlan) -> TrainOptions {
-        TrainOptions {
+    pub fn new(head: HeadPlan) -> HeadOptions {
+        HeadOptions {
             head,
             rollout: 3,
             decay: 0.8,
             epochs: 4.0,
             batch_tokens: 400,
             shards: 4,
-            schedule: Schedule::default(),
+            schedule: TrainingSchedule::default(),
             held_out: 12,
             seed: 1,
         }
@@ -76,23 +79,23 @@ impl TrainOptions {
     }
 }
 
-/// What does not change the course of a training.
+/// Options of a run that do not change the result of a training.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunOptions<'a> {
+pub struct HeadRun<'a> {
     /// Threads; 0 counts as 1.
     pub threads: usize,
-    /// Where the state is saved; nowhere if `None`.
+    /// The file for the state; `None` saves nothing.
     pub checkpoint: Option<&'a Path>,
-    /// Steps between two savings; the state is saved at the end, too, and when the run is stopped.
+    /// Steps between two saves. The state is also saved at the end, and when the run is stopped.
     pub save_every: usize,
-    /// Steps between two judgements; there is one at the end, too. 0: none at all.
-    pub judge_every: usize,
-    /// Drafts of a round that are judged.
-    pub judged_drafts: usize,
+    /// Steps between two evaluations; there is also one at the end. 0: no evaluation.
+    pub evaluate_every: usize,
+    /// Drafts of a round to evaluate.
+    pub evaluated_drafts: usize,
 }
 
-impl Default for RunOptions<'_> {
+impl Default for HeadRun<'_> {
     fn default() -> Self {
-        RunOptions { threads: 1, checkpoint: None, save_every: 100, judge_every: 200, judged_drafts: 4 }
+        HeadRun { threads: 1, checkpoint: None, save_every: 100, evaluate_every: 200, evaluated_drafts: 4 }
     }
 }

@@ -1,4 +1,4 @@
-//! A head to be trained: what it is, and with what values it starts.
+//! [`HeadPlan`]: the design of a head, and its initial values.
 
 use selfspec_model::{CpuModel, ExitHeadTensor, LayerTensor, LayerValues};
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,15 @@ use crate::layer::layout::Layout;
 use crate::layer::shape::{Shape, biases};
 use crate::math::random::Random;
 
-/// What a head is.
+/// The design of a head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadPlan {
-    /// Layers of the model below the head; 0: it reads the embedding.
+    /// Layers of the model below the head. 0: the head reads the embedding.
     pub exit_layer: usize,
-    /// It also reads the hidden states of the position before, after these numbers of layers. None: it reads the exit only.
+    /// The head also reads the hidden states of the previous position after these numbers of
+    /// layers. Empty: it reads the exit only.
     pub features: Vec<usize>,
-    /// Width of its feed-forward part; 0: it has attention only.
+    /// Width of the feed-forward part. 0: the head has attention only.
     pub ffn_dim: usize,
 }
 
@@ -23,8 +24,8 @@ pub struct HeadPlan {
 const STD: f32 = 0.003;
 
 impl HeadPlan {
-    /// The numbers of layers after which training needs the model's hidden states, ascending: the exit, unless that is the embedding, the
-    /// features, and the last layer.
+    /// The numbers of layers after which training needs the model's hidden states, ascending: the
+    /// exit, unless that is the embedding, the features, and the last layer.
     pub fn layers(&self, n_layers: usize) -> Vec<usize> {
         let mut layers = self.features.clone();
         layers.extend([n_layers, self.exit_layer]);
@@ -35,7 +36,7 @@ impl HeadPlan {
     }
 
     /// # Errors
-    /// The model has not that many layers, or the head is too wide to be meant.
+    /// The model has fewer layers, or the head is absurdly wide.
     pub(crate) fn check(&self, model: &CpuModel) -> Result<(), TrainError> {
         let c = model.config();
         if self.exit_layer >= c.n_layers {
@@ -60,12 +61,13 @@ impl HeadPlan {
         Shape::new(model, biases(&layer), self.features.len(), self.ffn_dim, positions)
     }
 
-    /// The values that training starts from: the model's last layer and final norm, and a fuse that lets through the deepest feature, or the
-    /// head's own state, with about the size that it has in the model: its norm times `gain`.
+    /// The initial values: the model's last layer and final norm, and a fuse that passes the
+    /// deepest feature, or the head's own state, at about its size in the model, its norm times
+    /// `gain`.
     pub(crate) fn initial(&self, model: &CpuModel, shape: &Shape, seed: u64, gain: f32) -> Vec<f32> {
         let (dim, layout) = (shape.dim, Layout::new(shape));
         let last = model.dense_layer(model.config().n_layers - 1);
-        let neurons = neurons(&last, dim, shape.ffn_dim);
+        let neurons = strongest_neurons(&last, dim, shape.ffn_dim);
         let mut values = vec![0.0; layout.len()];
         for slot in layout.slots() {
             let to = &mut values[slot.place.clone()];
@@ -73,9 +75,9 @@ impl HeadPlan {
             let from: Vec<f32> = match slot.tensor {
                 ExitHeadTensor::Fuse => {
                     let deepest = (0..self.features.len()).max_by_key(|i| self.features[*i]).unwrap_or(0);
-                    passing(&mut random, dim, slot.cols, 1 + deepest, gain)
+                    identity_fuse(&mut random, dim, slot.cols, 1 + deepest, gain)
                 }
-                ExitHeadTensor::GuessFuse => passing(&mut random, dim, slot.cols, 1, gain),
+                ExitHeadTensor::GuessFuse => identity_fuse(&mut random, dim, slot.cols, 1, gain),
                 ExitHeadTensor::ExitNorm | ExitHeadTensor::FeatureNorm | ExitHeadTensor::GuessNorm => {
                     vec![1.0; to.len()]
                 }
@@ -95,8 +97,9 @@ impl HeadPlan {
     }
 }
 
-/// A fuse of (dim, cols): `gain` times small random values, in whose `part`-th block of `dim` columns is the identity.
-fn passing(random: &mut Random, dim: usize, cols: usize, part: usize, gain: f32) -> Vec<f32> {
+/// A fuse of (dim, cols): `gain` times small random values, and `gain` times the identity in the
+/// `part`-th block of `dim` columns.
+fn identity_fuse(random: &mut Random, dim: usize, cols: usize, part: usize, gain: f32) -> Vec<f32> {
     let mut values = random.normals(dim * cols, gain * STD);
     for (i, row) in values.chunks_exact_mut(cols).enumerate() {
         let block = &mut row[part * dim..(part + 1) * dim];
@@ -106,8 +109,9 @@ fn passing(random: &mut Random, dim: usize, cols: usize, part: usize, gain: f32)
     values
 }
 
-/// Which of the layer's feed-forward values a head of another width starts with: those that can do most, in their order; `None` beyond.
-fn neurons(layer: &LayerValues<Vec<f32>>, dim: usize, ffn_dim: usize) -> Vec<Option<usize>> {
+/// The feed-forward neurons of the layer with which a head of another width starts: those of the
+/// largest weights, in their order; `None` beyond.
+fn strongest_neurons(layer: &LayerValues<Vec<f32>>, dim: usize, ffn_dim: usize) -> Vec<Option<usize>> {
     let [gate, up, down] = [LayerTensor::Gate, LayerTensor::Up, LayerTensor::Down]
         .map(|tensor| layer.get(tensor).expect("every layer of a model has a feed-forward part"));
     let width = gate.len() / dim;
@@ -123,7 +127,7 @@ fn neurons(layer: &LayerValues<Vec<f32>>, dim: usize, ffn_dim: usize) -> Vec<Opt
     (0..ffn_dim).map(|i| chosen.get(i).copied()).collect()
 }
 
-/// Chosen rows of a matrix of (ffn_dim, dim); small random ones where there is none.
+/// Chosen rows of a matrix of (ffn_dim, dim); small random rows for `None`.
 fn rows(from: &[f32], dim: usize, neurons: &[Option<usize>], random: &mut Random) -> Vec<f32> {
     let row = |i: &Option<usize>| match i {
         Some(i) => from[i * dim..][..dim].to_vec(),
@@ -132,7 +136,7 @@ fn rows(from: &[f32], dim: usize, neurons: &[Option<usize>], random: &mut Random
     neurons.iter().flat_map(row).collect()
 }
 
-/// Chosen columns of a matrix of (dim, ffn_dim); zeros where there is none.
+/// Chosen columns of a matrix of (dim, ffn_dim); zeros for `None`.
 fn columns(from: &[f32], dim: usize, neurons: &[Option<usize>]) -> Vec<f32> {
     let width = from.len() / dim;
     (0..dim).flat_map(|d| neurons.iter().map(move |i| i.map_or(0.0, |i| from[d * width + i]))).collect()

@@ -1,24 +1,24 @@
-//! What a training tells of itself while it runs.
+//! [`HeadTrainingEvent`]: the events of a head's training.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::head::judge::Judgement;
+use crate::head::evaluation::HeadEvaluation;
 
-/// Something that a training tells.
+/// An event of a head's training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Event {
+pub enum HeadTrainingEvent {
     /// A step was taken.
-    Step(StepReport),
-    /// The head was judged on the texts that are held out.
-    Judged {
+    Step(HeadStep),
+    /// The head was evaluated on the held-out texts.
+    Evaluated {
         /// Steps taken before.
         step: usize,
-        /// How it does.
-        judgement: Judgement,
+        /// The result.
+        evaluation: HeadEvaluation,
     },
-    /// The training's state was saved.
+    /// The state was saved.
     Saved {
         /// Steps taken before.
         step: usize,
@@ -29,29 +29,29 @@ pub enum Event {
 
 /// A step of a training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StepReport {
-    /// Its number, counted from 1.
+pub struct HeadStep {
+    /// Number of the step, counted from 1.
     pub step: usize,
-    /// Steps in all.
+    /// Steps of the whole training.
     pub steps: usize,
-    /// Times that every text has been seen after it, about.
+    /// Epochs completed after it, approximately.
     pub epochs: f64,
-    /// Its loss. Not finite where the batch was skipped.
+    /// The loss. Not finite if the batch was skipped.
     pub loss: f64,
     /// Divergence KL(p | q) in nats, of the first draft of a round, of the second, and so on.
     pub divergence: Vec<f64>,
     /// Sum of min(p, q) at temperature 1 over the draft vocabulary, of the same.
     pub overlap: Vec<f64>,
-    /// Norm of the gradient, before it was clipped.
+    /// Norm of the gradient before clipping.
     pub gradient_norm: f64,
     /// Learning rate.
     pub learning_rate: f32,
-    /// Whether the batch was skipped since its loss or gradient was not finite.
+    /// Whether the batch was skipped because its loss or gradient was not finite.
     pub skipped: bool,
     /// Tokens of the batch.
     pub tokens: usize,
-    /// Tokens a second, as a mean since the run began.
+    /// Mean tokens per second since the start of the run.
     pub tokens_per_second: f64,
-    /// Seconds that the steps to come will take at that speed.
+    /// Seconds for the remaining steps at that speed.
     pub seconds_left: f64,
 }

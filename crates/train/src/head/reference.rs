@@ -1,5 +1,5 @@
-//! For tests: the head and its loss as plainly as they can be written, in f64. Every round is computed on its own: a list of K and V, to which
-//! each position appends what it has.
+//! For tests: the head and its loss as plainly as they can be written, in f64. Every round is
+//! computed on its own: a list of K and V, to which each position appends what it has.
 
 use selfspec_kernels::{GateActivation, RopeStyle};
 use selfspec_model::{ExitHeadTensor, LayerTensor, Rotations, TensorShape};
@@ -10,7 +10,7 @@ use crate::layer::shape::Shape;
 use crate::math::random::Random;
 
 /// A head, a frozen model's side, and rows, all of them small and random.
-pub(crate) struct Case {
+pub(crate) struct ReferenceHead {
     pub(crate) shape: Shape,
     pub(crate) values: Vec<f32>,
     pub(crate) output_norm: Vec<f32>,
@@ -18,8 +18,8 @@ pub(crate) struct Case {
     pub(crate) rows: Rows,
 }
 
-impl Case {
-    pub(crate) fn new(seed: u64, change: impl FnOnce(&mut Shape)) -> Case {
+impl ReferenceHead {
+    pub(crate) fn new(seed: u64, change: impl FnOnce(&mut Shape)) -> ReferenceHead {
         let (dim, head_dim, rot, positions) = (12, 6, 4, 16);
         let mut random = Random::new(seed, "case");
         let angles = random.normals(positions * rot / 2, 2.0);
@@ -64,10 +64,11 @@ impl Case {
             rows.close(len, prompt_len);
         }
         let output_norm = random.normals(dim, 0.2).iter().map(|x| 1.0 + x).collect();
-        Case { shape, values, output_norm, head: random.normals(37 * dim, 0.7), rows }
+        ReferenceHead { shape, values, output_norm, head: random.normals(37 * dim, 0.7), rows }
     }
 
-    /// States of every position in each of `steps` steps, `None` where no round has one. Shape: (step, row, dim).
+    /// States of every position in each of `steps` steps, `None` where no round has one. Shape:
+    /// (step, row, dim).
     pub(crate) fn states(&self, values: &[f64], steps: usize) -> Vec<Vec<Option<Vec<f64>>>> {
         let at = |row: usize, of: &[f32]| row_of(of, row, self.shape.dim);
         let mut out = vec![vec![None; self.rows.len()]; steps];
@@ -176,7 +177,7 @@ impl Case {
         (divergence, p.iter().zip(&q).map(|(p, q)| p.min(*q)).sum())
     }
 
-    /// The loss of all steps, as `Weighing` weighs it.
+    /// The loss of all steps, as `LossWeights` weighs it.
     pub(crate) fn loss(&self, values: &[f64], steps: usize, decay: f64, refusal: f64) -> f64 {
         let counts = self.rows.counted(steps);
         let mut total = 0.0;

@@ -1,16 +1,17 @@
-//! A rollout: the head at every position, once from exact features and then on its own states, and the gradient of all of it.
+//! [`Rollout`]: runs the head at every position, first from exact features and then from its own
+//! states, and computes the gradient.
 //!
-//! Step 0 reads the full model's features of the position before; step j reads what step j - 1 left there. What each position sees is
-//! said in `attention.rs`.
+//! Step 0 reads the full model's features of the previous position. Step j reads the state of step
+//! j - 1 there. `layer/attention.rs` says which positions each one sees.
 
 use selfspec_kernels::dense::{Accumulate, MatrixView};
 use selfspec_model::ExitHeadTensor;
 
 use crate::data::rows::{Rows, shift};
 use crate::head::frozen::Frozen;
-use crate::head::loss::{self, Sums, Weighing, losses};
+use crate::head::loss::{LossScratch, LossSums, LossWeights, losses};
 use crate::layer::attention::KeyValue;
-use crate::layer::decoder::{self, Kept, Memory, Normed};
+use crate::layer::decoder::{self, LayerActivations, LayerScratch, NormInput};
 use crate::layer::layout::Matrix;
 use crate::layer::span::{computed, give, places, places_before, take};
 use crate::layer::weights::Weights;
@@ -18,15 +19,15 @@ use crate::math::buffers::{fit, gather, zeros};
 use crate::math::norm::{norm, norm_again, norm_backward};
 use crate::math::wide::add;
 
-/// Computes rollouts, in memory that is kept from one to the next.
+/// Computes rollouts, and keeps its buffers from one to the next.
 #[derive(Default)]
 pub(crate) struct Rollout {
-    kv: Vec<KeyValue>, // (step)
-    kept: Vec<Kept>,   // (step)
-    read: Vec<Normed>, // (step): what it reads of the position before; features in step 0, then states
+    kv: Vec<KeyValue>,           // (step)
+    kept: Vec<LayerActivations>, // (step)
+    read: Vec<NormInput>,        // (step): the input from the previous position; features in step 0, then states
     exits: Exits,
-    memory: Memory,
-    loss: loss::Memory,
+    memory: LayerScratch,
+    loss: LossScratch,
 }
 
 /// The exit's states, which all steps read.
@@ -39,13 +40,14 @@ struct Exits {
 }
 
 impl Rollout {
-    /// Runs `steps` steps over the rows that count in each; an unfused head, whose steps are all the same, runs one.
+    /// Runs `steps` steps over the rows that count in each. A head without features, whose steps
+    /// are all the same, runs one.
     pub(crate) fn forward(&mut self, w: &Weights, rows: &Rows, steps: usize) {
         let (dim, features) = (w.shape.dim, w.shape.features);
         let steps = if features > 0 { steps } else { 1 };
         self.kv.resize_with(steps, KeyValue::default);
-        self.kept.resize_with(steps, Kept::default);
-        self.read.resize_with(steps, Normed::default);
+        self.kept.resize_with(steps, LayerActivations::default);
+        self.read.resize_with(steps, NormInput::default);
         for (step, (kv, kept)) in self.kv.iter_mut().zip(&mut self.kept).enumerate() {
             kept.spans = rows.counting(step);
             kv.spans = if step == 0 { rows.everything() } else { kept.spans.clone() };
@@ -90,7 +92,7 @@ impl Rollout {
         }
     }
 
-    /// Norms the exits, and computes what they add to the inputs of later steps.
+    /// Normalises the exits, and computes their share of the inputs of later steps.
     fn read_exits(&mut self, w: &Weights, rows: &Rows) {
         let (dim, e) = (w.shape.dim, &mut self.exits);
         let (inverse, normed) = (fit(&mut e.inverse, rows.len()), fit(&mut e.normed, rows.len() * dim));
@@ -102,15 +104,16 @@ impl Rollout {
         }
     }
 
-    /// Adds to a step's input what it reads of the position before.
+    /// Adds the input from the previous position to a step's input.
     fn join(&mut self, w: &Weights, matrix: Matrix, weight: ExitHeadTensor, step: usize) {
-        let (dim, Normed { input, inverse }) = (w.shape.dim, &mut self.read[step]);
+        let (dim, NormInput { input, inverse }) = (w.shape.dim, &mut self.read[step]);
         let normed = fit(&mut self.memory.input, input.len());
         norm(input, dim, w.vector(weight), w.shape.eps, fit(inverse, input.len() / dim), normed);
         w.forward(matrix, normed, Accumulate::Add, &mut self.kept[step].x.input, &mut self.memory.products);
     }
 
-    /// Copies the head's states of some rows after a step of the last rollout, in which they count, to `out`. Shape: (row, dim).
+    /// Copies the head's states of the rows `wanted` after a step of the last rollout, in which
+    /// they count, to `out`. Shape: (row, dim).
     pub(crate) fn states(&self, rows: &Rows, step: usize, wanted: &[usize], out: &mut Vec<f32>) {
         let kept = &self.kept[step];
         let places = places(rows.len(), &kept.spans);
@@ -123,21 +126,21 @@ impl Rollout {
         self.kept.len()
     }
 
-    /// The losses of the last rollout, whose gradient is added to `gradient`.
+    /// The losses of the last rollout. Adds their gradient to `gradient`.
     pub(crate) fn backward(
         &mut self,
         frozen: &Frozen,
         w: &Weights,
         rows: &Rows,
-        weighing: &Weighing,
+        weighing: &LossWeights,
         gradient: &mut [f32],
-    ) -> Sums {
+    ) -> LossSums {
         let sums = losses(frozen, w, rows, &mut self.kept, weighing, gradient, &mut self.loss);
         for kv in &mut self.kv {
             zeros(&mut kv.dk, kv.k.len());
             zeros(&mut kv.dv, kv.v.len());
         }
-        // From here on `part` is the gradient with respect to it.
+        // From here on `part` is the gradient with respect to the former `part`.
         zeros(&mut self.exits.part, self.exits.later.len());
         for step in (0..self.kept.len()).rev() {
             decoder::backward(w, &mut self.kv[..=step], &mut self.kept[step], gradient, &mut self.memory);
@@ -151,9 +154,10 @@ impl Rollout {
         sums
     }
 
-    /// The gradients of what a step reads: of the weights, of the states of the step before, and of the exits' part.
+    /// The gradients of a step's input: of the weights, of the states of the step before, and of
+    /// the exits' part.
     fn join_backward(&mut self, w: &Weights, rows: &Rows, step: usize, gradient: &mut [f32]) {
-        let (dim, m, Normed { input, inverse }) = (w.shape.dim, &mut self.memory, &self.read[step]);
+        let (dim, m, NormInput { input, inverse }) = (w.shape.dim, &mut self.memory, &self.read[step]);
         let (matrix, norm_weight, parts) = match step {
             0 => (Matrix::FuseFeatures, ExitHeadTensor::FeatureNorm, w.shape.features),
             _ => (Matrix::GuessState, ExitHeadTensor::GuessNorm, 1),
@@ -193,7 +197,7 @@ impl Rollout {
             w.backward(Matrix::GuessExit, &e.part, Accumulate::Overwrite, &mut e.later, &mut m.products);
             give(&second.spans, dim, &e.later, dnormed);
         }
-        // The states themselves are the frozen model's.
+        // The states belong to the frozen model, so their gradient is unused.
         let unused = fit(&mut m.before, rows.len() * dim);
         let (weight, place) = (w.vector(ExitHeadTensor::ExitNorm), w.layout.place(ExitHeadTensor::ExitNorm));
         norm_backward(rows.exit(), dim, weight, &e.inverse, dnormed, unused, &mut gradient[place]);

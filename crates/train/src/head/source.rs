@@ -1,12 +1,13 @@
-//! Where rows come from: the cache of hidden states, and the embedding where the head reads that.
+//! [`RowSource`]: loads rows from the cache of hidden states, and the embedding if the head reads
+//! it.
 
 use std::sync::Arc;
 
 use selfspec_model::CpuModel;
 
-use crate::data::corpus::{Corpus, Text};
+use crate::data::corpus::{Corpus, TrainingText};
 use crate::data::rows::{Rows, Taps};
-use crate::data::states::StateCache;
+use crate::data::states::HiddenStateCache;
 use crate::error::TrainError;
 use crate::head::plan::HeadPlan;
 use crate::math::wide::sum_of_squares;
@@ -15,7 +16,7 @@ use crate::math::wide::sum_of_squares;
 pub(crate) struct RowSource {
     model: Arc<CpuModel>,
     corpus: Arc<Corpus>,
-    cache: StateCache,
+    cache: HiddenStateCache,
     taps: Taps,
     embeds: bool, // whether the embedding is wanted, after what the cache has
 }
@@ -26,7 +27,7 @@ impl RowSource {
     pub(crate) fn new(
         model: Arc<CpuModel>,
         corpus: Arc<Corpus>,
-        cache: StateCache,
+        cache: HiddenStateCache,
         plan: &HeadPlan,
     ) -> Result<RowSource, TrainError> {
         let (n_layers, dim) = (model.config().n_layers, model.config().dim);
@@ -38,7 +39,7 @@ impl RowSource {
             })
         };
         let fits = [
-            ("set of texts", cache.made_for().1.to_owned(), corpus.fingerprint()),
+            ("set of texts", cache.fingerprints().1.to_owned(), corpus.fingerprint()),
             ("width", cache.dim().to_string(), dim.to_string()),
         ];
         if let Some((what, theirs, ours)) = fits.into_iter().find(|(_, theirs, ours)| theirs != ours) {
@@ -78,7 +79,7 @@ impl RowSource {
         rows.states.resize_with(stored + usize::from(self.embeds), Vec::new);
         for text in texts {
             self.cache.read(*text, &mut rows.states[..stored])?;
-            let Text { tokens, prompt_len, .. } = &self.corpus.texts[*text];
+            let TrainingText { tokens, prompt_len, .. } = &self.corpus.texts[*text];
             if self.embeds {
                 for token in tokens {
                     let states = &mut rows.states[stored];

@@ -1,4 +1,4 @@
-//! The training of a head.
+//! [`HeadTrainer`]: takes the steps of a head's training.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,15 +10,15 @@ use selfspec_model::{CpuModel, ExitHeadCard, TokenId};
 
 use crate::data::corpus::Corpus;
 use crate::data::rows::Rows;
-use crate::data::states::StateCache;
+use crate::data::states::HiddenStateCache;
 use crate::error::TrainError;
-use crate::head::file::{self, Precision};
+use crate::head::evaluation::{HeadEvaluation, HeldOutEvaluator};
+use crate::head::file::{self, HeadPrecision};
 use crate::head::frozen::Frozen;
-use crate::head::judge::{Judge, Judgement};
-use crate::head::loss::{Sums, Weighing};
-use crate::head::options::{RunOptions, TrainOptions};
+use crate::head::loss::{LossSums, LossWeights};
+use crate::head::options::{HeadOptions, HeadRun};
 use crate::head::plan::HeadPlan;
-use crate::head::progress::{Event, StepReport};
+use crate::head::progress::{HeadStep, HeadTrainingEvent};
 use crate::head::rollout::Rollout;
 use crate::head::source::RowSource;
 use crate::layer::weights::Weights;
@@ -30,16 +30,17 @@ use crate::steps::optimizer::{Optimizer, Rates};
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// All steps have been taken.
-    Finished(Option<Judgement>),
-    /// The caller stopped it. It goes on with another run, of this trainer or of one that reads the checkpoint.
+pub enum TrainingResult {
+    /// All steps were taken; with the last evaluation, unless the run evaluates nothing.
+    Finished(Option<HeadEvaluation>),
+    /// The caller stopped the run. Another run of this trainer, or of one that reads the
+    /// checkpoint, continues it.
     Stopped,
 }
 
 /// A head in training.
-pub struct Trainer {
-    options: TrainOptions,
+pub struct HeadTrainer {
+    options: HeadOptions,
     identity: String,
     vocab: Vec<TokenId>,
     corpus: Arc<Corpus>,
@@ -52,39 +53,41 @@ pub struct Trainer {
     optimizer: Optimizer,
     batches: Batches,
     held_out: Vec<usize>,
-    judge: Option<Judge>,
+    judge: Option<HeldOutEvaluator>,
     step: usize,
     failed: usize, // batches in a row
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Mutex<Shard>>,
     workers: Vec<Mutex<Worker>>,
 }
 
-/// A shard of a batch, and what came of it.
-struct Part {
+/// A shard of a batch, and its results.
+struct Shard {
     texts: Vec<usize>,
     gradient: Vec<f32>,
-    result: Result<Sums, TrainError>,
+    result: Result<LossSums, TrainError>,
 }
 
-/// What a thread computes with.
+/// The buffers of a thread.
 #[derive(Default)]
 struct Worker {
     rows: Rows,
     rollout: Rollout,
 }
 
-impl Trainer {
-    /// A head for `model` that can propose the tokens `vocab`, which ascend, to be trained on `corpus`, whose hidden states are in `cache`.
+impl HeadTrainer {
+    /// A trainer of a head for `model` that can draft the tokens `vocab`, which ascend, on
+    /// `corpus`, whose hidden states are in `cache`.
     ///
     /// # Errors
-    /// An option is out of its range, the cache is of something else, a token is unknown, or no text has an answer.
+    /// An option is out of its range, the cache belongs to another corpus, a token is unknown, or
+    /// no text has an answer.
     pub fn new(
         model: Arc<CpuModel>,
         corpus: Arc<Corpus>,
-        cache: StateCache,
+        cache: HiddenStateCache,
         vocab: Vec<TokenId>,
-        options: TrainOptions,
-    ) -> Result<Trainer, TrainError> {
+        options: HeadOptions,
+    ) -> Result<HeadTrainer, TrainError> {
         options.check()?;
         options.head.check(&model)?;
         corpus.check(model.vocab())?;
@@ -93,7 +96,7 @@ impl Trainer {
         if texts.is_empty() {
             return Err(TrainError::NoText { purpose: "train on", texts: corpus.texts.len() });
         }
-        let (fingerprint, texts_fingerprint) = cache.made_for();
+        let (fingerprint, texts_fingerprint) = cache.fingerprints();
         let stated = serde_json::to_string(&options).expect("options are plain data");
         let tokens = vocab.iter().fold(vocab.len() as u64, |h, t| (h ^ u64::from(*t)).wrapping_mul(0x100_0000_01b3));
         let identity = format!("model {fingerprint}, texts {texts_fingerprint}, vocabulary {tokens:016x}, {stated}");
@@ -105,9 +108,10 @@ impl Trainer {
         let values = options.head.initial(&model, &shape, options.seed, gain);
         let numbered = texts.iter().map(|i| (*i, len(*i))).collect();
         let batches = Batches::new(numbered, options.batch_tokens, options.epochs, options.seed);
-        let part =
-            || Mutex::new(Part { texts: Vec::new(), gradient: vec![0.0; values.len()], result: Ok(Sums::zero(0)) });
-        Ok(Trainer {
+        let part = || {
+            Mutex::new(Shard { texts: Vec::new(), gradient: vec![0.0; values.len()], result: Ok(LossSums::zero(0)) })
+        };
+        Ok(HeadTrainer {
             identity,
             frozen: Frozen::of_model(&model, &vocab),
             source,
@@ -129,8 +133,12 @@ impl Trainer {
         })
     }
 
-    /// Starts from the values of a head's file and not from the model's last layer. The head must be what this one is to become, but may have
-    /// another vocabulary and be of another model of the same shape. Before the first step, and before [`Trainer::resume`]. Gives its card.
+    /// Starts from the values of a head's file instead of the model's last layer. Returns the card
+    /// of the head.
+    ///
+    /// The head must have the same design, but may have another vocabulary and belong to another
+    /// model of the same shape. Call this before the first step, and before
+    /// [`HeadTrainer::resume`].
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or holds a head of another design.
@@ -155,10 +163,11 @@ impl Trainer {
         Ok(card)
     }
 
-    /// Goes on from a checkpoint of the same training.
+    /// Resumes from a checkpoint of the same training.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, or is of another training: other options, model or texts.
+    /// The file cannot be read, is damaged, or belongs to another training: other options, model or
+    /// texts.
     pub fn resume(&mut self, path: &Path) -> Result<(), TrainError> {
         let read = Checkpoint::read(path, &self.identity, self.values.len())?;
         self.values = read.values;
@@ -168,10 +177,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// Writes what [`Trainer::resume`] reads.
+    /// Writes the checkpoint that [`HeadTrainer::resume`] reads.
     ///
     /// # Errors
-    /// The file cannot be written; what was there is then as before.
+    /// The file cannot be written. The old file is then unchanged.
     pub fn save(&self, path: &Path) -> Result<(), TrainError> {
         let header = Header {
             version: VERSION,
@@ -185,15 +194,15 @@ impl Trainer {
         Checkpoint { header, values: self.values.clone(), mean: mean.clone(), square: square.clone() }.write(path)
     }
 
-    /// Takes the steps that are left. `tell` hears of everything, and stops the run by breaking.
+    /// Takes the remaining steps. `on_event` receives all events, and stops the run by breaking.
     ///
     /// # Errors
     /// Hidden states cannot be read, the state cannot be saved, or [`TrainError::Diverged`].
     pub fn run(
         &mut self,
-        run: &RunOptions<'_>,
-        tell: &mut dyn FnMut(&Event) -> ControlFlow<()>,
-    ) -> Result<Outcome, TrainError> {
+        run: &HeadRun<'_>,
+        on_event: &mut dyn FnMut(&HeadTrainingEvent) -> ControlFlow<()>,
+    ) -> Result<TrainingResult, TrainError> {
         let threads = run.threads.max(1);
         let (begun, steps, mut tokens, first) = (Instant::now(), self.batches.steps(), 0, self.step);
         let mut judged = Duration::ZERO;
@@ -206,67 +215,69 @@ impl Trainer {
             if self.failed >= MOST_FAILED {
                 return Err(TrainError::Diverged { batches: self.failed, step: self.step });
             }
-            let mut flow = tell(&Event::Step(report));
+            let mut flow = on_event(&HeadTrainingEvent::Step(report));
             let last = self.step == steps;
-            if flow.is_continue() && !last && run.judge_every > 0 && self.step.is_multiple_of(run.judge_every) {
+            if flow.is_continue() && !last && run.evaluate_every > 0 && self.step.is_multiple_of(run.evaluate_every) {
                 let start = Instant::now();
-                let judgement = self.judge(run.judged_drafts, threads)?;
+                let evaluation = self.evaluate(run.evaluated_drafts, threads)?;
                 judged += start.elapsed();
-                flow = tell(&Event::Judged { step: self.step, judgement });
+                flow = on_event(&HeadTrainingEvent::Evaluated { step: self.step, evaluation });
             }
             let due = last || flow.is_break() || self.step.is_multiple_of(run.save_every.max(1));
             if let Some(path) = run.checkpoint.filter(|_| due) {
                 self.save(path)?;
-                let told = tell(&Event::Saved { step: self.step, path: path.to_owned() });
+                let told = on_event(&HeadTrainingEvent::Saved { step: self.step, path: path.to_owned() });
                 flow = if told.is_break() { told } else { flow };
             }
             if flow.is_break() && !last {
-                return Ok(Outcome::Stopped);
+                return Ok(TrainingResult::Stopped);
             }
         }
-        if run.judge_every == 0 {
-            return Ok(Outcome::Finished(None));
+        if run.evaluate_every == 0 {
+            return Ok(TrainingResult::Finished(None));
         }
-        let judgement = self.judge(run.judged_drafts, threads)?;
-        let _ = tell(&Event::Judged { step: self.step, judgement: judgement.clone() });
-        Ok(Outcome::Finished(Some(judgement)))
+        let evaluation = self.evaluate(run.evaluated_drafts, threads)?;
+        let _ = on_event(&HeadTrainingEvent::Evaluated { step: self.step, evaluation: evaluation.clone() });
+        Ok(TrainingResult::Finished(Some(evaluation)))
     }
 
-    /// How the head does on the texts that are held out: `drafts` positions ahead of every position of their answers.
+    /// Evaluates the head on the held-out texts: `drafts` positions ahead of every position of
+    /// their answers.
     ///
     /// # Errors
     /// Hidden states cannot be read.
-    pub fn judge(&mut self, drafts: usize, threads: usize) -> Result<Judgement, TrainError> {
+    pub fn evaluate(&mut self, drafts: usize, threads: usize) -> Result<HeadEvaluation, TrainError> {
         let judge = match self.judge.take() {
             Some(judge) => judge,
             None => {
                 let (vocab, held_out) = (&self.vocab, &self.held_out);
-                Judge::new(&self.model, &self.frozen, vocab, &self.source, &self.corpus, held_out, threads)?
+                HeldOutEvaluator::new(&self.model, &self.frozen, vocab, &self.source, &self.corpus, held_out, threads)?
             }
         };
-        self.judge.insert(judge).judge(&self.weights, &self.frozen, &self.source, drafts.max(1), threads)
+        self.judge.insert(judge).evaluate(&self.weights, &self.frozen, &self.source, drafts.max(1), threads)
     }
 
-    /// Steps taken, and steps in all.
+    /// Steps taken, and steps of the whole training.
     pub fn steps(&self) -> (usize, usize) {
         (self.step, self.batches.steps())
     }
 
-    /// Numbers of the texts that are held out.
+    /// Numbers of the held-out texts.
     pub fn held_out(&self) -> &[usize] {
         &self.held_out
     }
 
-    /// Numbers that the head has.
+    /// Number of trained values.
     pub fn parameters(&self) -> usize {
         self.values.len()
     }
 
-    /// Writes the head's file. Of `card`, what follows from the head and the training is filled in: the rest is the caller's.
+    /// Writes the head's file. The fields of `card` that follow from the head and the training are
+    /// filled in; the caller supplies the rest.
     ///
     /// # Errors
-    /// The file cannot be written, or the model's width is no whole number of blocks.
-    pub fn write_head(&self, path: &Path, card: ExitHeadCard, precision: Precision) -> Result<(), TrainError> {
+    /// The file cannot be written, or the model's width is not a multiple of the block length.
+    pub fn write_head(&self, path: &Path, card: ExitHeadCard, precision: HeadPrecision) -> Result<(), TrainError> {
         let card = ExitHeadCard {
             version: ExitHeadCard::VERSION,
             exit_layer: self.options.head.exit_layer,
@@ -281,8 +292,8 @@ impl Trainer {
         file::write(path, &card, &self.weights.layout, &self.values, &self.vocab, precision)
     }
 
-    /// One step: the gradient of one batch, and the optimizer's answer to it.
-    fn take_step(&mut self, threads: usize) -> Result<StepReport, TrainError> {
+    /// Takes one step: the gradient of one batch, then the optimizer.
+    fn take_step(&mut self, threads: usize) -> Result<HeadStep, TrainError> {
         let steps = self.batches.steps();
         let (rate, refusal) =
             (self.options.schedule.rate(self.step, steps), self.options.schedule.refusal_share(self.step, steps));
@@ -291,7 +302,7 @@ impl Trainer {
         let rolls = !self.options.head.features.is_empty() && self.options.schedule.rolls_out(self.step, steps);
         let rollout = if rolls { self.options.rollout } else { 1 };
         let counts = (0..rollout).map(|j| texts.iter().map(|t| self.corpus.texts[t.0].counted(j)).sum()).collect();
-        let weighing = Weighing { decay: self.options.decay, refusal, counts };
+        let weighing = LossWeights { decay: self.options.decay, refusal, counts };
         let sums = self.gradient(&texts, &weighing, threads)?;
         let loss = weighing.total(&sums);
         let mut gradient_norm = f64::NAN;
@@ -308,7 +319,7 @@ impl Trainer {
         }
         self.step += 1;
         let means = |sums: &[f64]| sums.iter().zip(&weighing.counts).map(|(s, n)| s / (*n).max(1) as f64).collect();
-        Ok(StepReport {
+        Ok(HeadStep {
             step: self.step,
             steps,
             epochs: self.batches.epochs(self.step),
@@ -324,8 +335,14 @@ impl Trainer {
         })
     }
 
-    /// The losses of a batch, whose gradient is left in the first part. Parts are added in their order, whoever computed them.
-    fn gradient(&mut self, texts: &[(usize, usize)], weighing: &Weighing, threads: usize) -> Result<Sums, TrainError> {
+    /// The losses of a batch. The first shard then holds the gradient. Shards are added in their
+    /// order, whichever thread computed them.
+    fn gradient(
+        &mut self,
+        texts: &[(usize, usize)],
+        weighing: &LossWeights,
+        threads: usize,
+    ) -> Result<LossSums, TrainError> {
         let tokens: usize = texts.iter().map(|text| text.1).sum();
         let parts = self.options.shards.min(tokens.div_ceil(LEAST_TOKENS));
         for (part, texts) in self.parts.iter_mut().zip(shards(texts, parts)) {
@@ -343,16 +360,16 @@ impl Trainer {
                     let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
                     while let Some(part) = this.parts[..parts].get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-                        part.result = this.part_gradient(&mut worker, &mut part, weighing);
+                        part.result = this.shard_gradient(&mut worker, &mut part, weighing);
                     }
                 });
             }
         });
-        let mut sums = Sums::zero(weighing.counts.len());
+        let mut sums = LossSums::zero(weighing.counts.len());
         let mut gradients = Vec::new();
         for part in &mut self.parts[..parts] {
             let part = part.get_mut().unwrap_or_else(PoisonError::into_inner);
-            sums.add(&std::mem::replace(&mut part.result, Ok(Sums::zero(0)))?);
+            sums.add(&std::mem::replace(&mut part.result, Ok(LossSums::zero(0)))?);
             gradients.push(&mut part.gradient);
         }
         let (first, others) = gradients.split_first_mut().expect("there is at least one part");
@@ -368,10 +385,15 @@ impl Trainer {
         Ok(sums)
     }
 
-    fn part_gradient(&self, worker: &mut Worker, part: &mut Part, weighing: &Weighing) -> Result<Sums, TrainError> {
+    fn shard_gradient(
+        &self,
+        worker: &mut Worker,
+        part: &mut Shard,
+        weighing: &LossWeights,
+    ) -> Result<LossSums, TrainError> {
         part.gradient.fill(0.0);
         if part.texts.is_empty() {
-            return Ok(Sums::zero(weighing.counts.len()));
+            return Ok(LossSums::zero(weighing.counts.len()));
         }
         self.source.load(&part.texts, &mut worker.rows)?;
         worker.rollout.forward(&self.weights, &worker.rows, weighing.counts.len());
@@ -394,106 +416,4 @@ fn check_vocab(vocab: &[TokenId], of: usize) -> Result<(), TrainError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::corpus::Text;
-    use crate::data::states::StateSource;
-    use crate::head::plan::HeadPlan;
-    use selfspec_kernels::Team;
-    use selfspec_testkit::{Family, TinyModel};
-    use selfspec_weights::Checkpoint as Weights;
-
-    struct Same;
-
-    impl StateSource for Same {
-        fn states(
-            &mut self,
-            tokens: &[TokenId],
-            layers: &[usize],
-        ) -> Result<Vec<Vec<f32>>, Box<dyn std::error::Error + Send + Sync>> {
-            let state = |i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0;
-            Ok(layers.iter().map(|l| (0..tokens.len() * 40).map(|i| state(i + l)).collect()).collect())
-        }
-    }
-
-    /// A trainer of a tiny head of this width of feed-forward part, with files in `dir`.
-    fn trainer(dir: &Path, ffn_dim: usize) -> Trainer {
-        let gguf = TinyModel::new(Family::Llama).gguf();
-        let checkpoint = Weights::from_gguf_bytes(Path::new("tiny.gguf"), gguf.bytes()).expect("whole");
-        let model = Arc::new(CpuModel::open(&checkpoint, &Team::new(1)).expect("sound"));
-        let text = Text { domain: "a".to_owned(), prompt_len: 1, tokens: vec![1, 2, 3, 4] };
-        let corpus = Arc::new(Corpus { texts: vec![text; 8] });
-        let mut options = TrainOptions::new(HeadPlan { exit_layer: 1, features: vec![4], ffn_dim });
-        (options.batch_tokens, options.epochs) = (4, 4.0);
-        let (path, layers) = (dir.join("states"), options.head.layers(4));
-        let cache = StateCache::fill(&path, &corpus, "f", 40, &layers, &mut Same, &mut |_, _| true);
-        let cache = cache.expect("written").expect("complete");
-        Trainer::new(model, corpus, cache, vec![1, 2], options).expect("sound")
-    }
-
-    #[test]
-    fn a_training_starts_from_a_head_of_the_same_design_only() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let (head, state) = (dir.path().join("head"), dir.path().join("state"));
-        let mut first = trainer(dir.path(), 8);
-        for _ in 0..3 {
-            first.take_step(1).expect("sound");
-        }
-        first.write_head(&head, ExitHeadCard::default(), Precision::Bf16).expect("written");
-
-        let mut second = trainer(dir.path(), 8);
-        second.start_from(&head).expect("of the same design");
-        let close = |a: &f32, b: &f32| (a - b).abs() <= 0.004 * b.abs();
-        assert!(second.values.iter().zip(&first.values).all(|(a, b)| close(a, b)), "BF16 has 8 bits");
-        assert!(second.values != trainer(dir.path(), 8).values);
-        second.take_step(1).expect("sound");
-        second.save(&state).expect("saved");
-
-        let e = trainer(dir.path(), 8).resume(&state).expect_err("it started otherwise").to_string();
-        assert!(e.contains("from"), "{e}");
-        let mut third = trainer(dir.path(), 8);
-        third.start_from(&head).expect("of the same design");
-        third.resume(&state).expect("of the same training");
-        assert!(third.values == second.values);
-
-        let e = trainer(dir.path(), 0).start_from(&head).expect_err("another design").to_string();
-        assert!(e.contains("made for another head") && e.contains("feed-forward part of 8"), "{e}");
-        std::fs::write(&head, b"nothing").expect("written");
-        let e = trainer(dir.path(), 8).start_from(&head).expect_err("damaged").to_string();
-        assert!(e.contains("not a safetensors file"), "{e}");
-    }
-
-    #[test]
-    fn batches_that_are_not_finite_are_skipped_and_ten_in_a_row_end_the_training() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let mut trainer = trainer(dir.path(), 8);
-        let (sound, state) = (trainer.values.clone(), dir.path().join("state"));
-
-        // What a fault of the machine might do to a few batches.
-        let mut broken = sound.clone();
-        broken[3] = f32::NAN;
-        trainer.weights.set(&broken, 1);
-        let mut skipped = 0;
-        let outcome = trainer.run(&RunOptions::default(), &mut |event| {
-            let Event::Step(report) = event else { return ControlFlow::Continue(()) };
-            assert!(report.skipped && !report.gradient_norm.is_finite());
-            skipped += 1;
-            if skipped == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        assert_eq!(outcome.expect("stopped"), Outcome::Stopped);
-        assert_eq!((trainer.failed, trainer.optimizer.steps), (4, 0));
-        assert!(trainer.values == sound, "nothing was learned from them");
-        trainer.weights.set(&sound, 1);
-        trainer.take_step(1).expect("sound");
-        assert_eq!((trainer.failed, trainer.step), (0, 5));
-        trainer.save(&state).expect("saved");
-
-        trainer.weights.set(&broken, 1);
-        let good = trainer.values.clone();
-        let run = RunOptions { checkpoint: Some(&state), save_every: 2, ..RunOptions::default() };
-        let e = trainer.run(&run, &mut |_| ControlFlow::Continue(())).expect_err("broken").to_string();
-        assert!(e.starts_with("the loss of 10 batches in a row is not finite, up to step 15"), "{e}");
-        trainer.resume(&state).expect("sound");
-        assert!(trainer.values == good, "the last good state is on disk");
-    }
-}
+mod tests;

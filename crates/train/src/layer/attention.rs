@@ -1,16 +1,20 @@
 //! Attention in training: every position at once, in every step of a rollout, and its gradient.
 //!
-//! **What a position sees.** At inference a round begins at a committed position s, whose K and V, like those before it, come from exact
-//! features. Position s + 1 is drafted from the head's own state at s, s + 2 from that at s + 1, and so on; each sees K and V of the
-//! positions that were drafted before it in this round. In training every position is the start of a round. Step 0 computes all starts;
-//! step j computes, for all positions p at once, the position that is drafted j places after start p - j. It sees
+//! **Visible positions.** At inference a round starts at a committed position s. Its K and V, like
+//! those before it, come from exact features. The head drafts position s + 1 from its own state at
+//! s, s + 2 from that at s + 1, and so on. Each sees K and V of the positions drafted before it in
+//! this round. In training every position is the start of a round. Step 0 computes all starts. Step
+//! j computes, for all positions p at once, the position drafted j places after start p - j. It
+//! sees
 //!
 //! - K and V of step 0 at positions `0..=p - j`,
-//! - those of step i at position `p - j + i`, for i = 1 to j: its own round's.
+//! - K and V of step i at position `p - j + i`, for i = 1 to j: those of its own round.
 //!
-//! A step computes the queries of the rows that count in it and nothing else; step 0 computes K and V of all rows.
+//! A step computes only the queries of the rows that count in it. Step 0 computes K and V of all
+//! rows.
 //!
-//! Scores are recomputed for the gradient, block by block of positions, so that memory does not grow with the square of the length.
+//! The gradient recomputes the scores, block by block of positions, so that memory does not grow
+//! with the square of the length.
 
 use std::ops::Range;
 
@@ -20,13 +24,14 @@ use crate::layer::shape::Shape;
 use crate::layer::span::Span;
 use crate::math::wide::{add_scaled, dot, exp, sum, wide};
 
-/// Rows of queries, heads of a group counted, that are scored together.
+/// Rows of queries in a block; each head of a group counts.
 const BLOCK_ROWS: usize = 96;
 
-/// K and V of one step, after rotation, and their gradients. Shape of each: (computed row, kv_heads, head_dim).
+/// K and V of one step, after rotation, and their gradients. Shape of each: (computed row,
+/// kv_heads, head_dim).
 #[derive(Default)]
 pub(crate) struct KeyValue {
-    /// The rows that are computed: one span for each sequence.
+    /// The computed rows: one span for each sequence.
     pub(crate) spans: Vec<Span>,
     pub(crate) k: Vec<f32>,
     pub(crate) v: Vec<f32>,
@@ -36,33 +41,33 @@ pub(crate) struct KeyValue {
 
 /// K and V of step 0 of one sequence and head, packed for the products of all steps.
 #[derive(Default)]
-struct Exact {
+struct ExactKeyValue {
     keys: PackedMatrix,        // (position, head_dim)
     keys_turned: PackedMatrix, // (head_dim, position)
     values: PackedMatrix,
     values_turned: PackedMatrix,
 }
 
-/// Attention over the rows of some sequences, with its memory.
+/// Attention over the rows of a batch of sequences, with its buffers.
 #[derive(Default)]
 pub(crate) struct Attention {
-    exact: Vec<Exact>, // (sequence, kv head)
-    queries: Vec<f32>, // (block row, head_dim), scaled
-    scores: Vec<f32>,  // (block row, visible position)
-    extra: Vec<f32>,   // (block row, earlier steps): scores of the round's own positions
-    block: Vec<f32>,   // (block row, head_dim)
+    exact: Vec<ExactKeyValue>, // (sequence, kv head)
+    queries: Vec<f32>,         // (block row, head_dim), scaled
+    scores: Vec<f32>,          // (block row, visible position)
+    extra: Vec<f32>,           // (block row, earlier steps): scores of the round's own positions
+    block: Vec<f32>,           // (block row, head_dim)
     dblock: Vec<f32>,
     dscores: Vec<f32>,
     packed: PackedMatrix,
     products: ProductScratch,
 }
 
-/// One step of a rollout.
-pub(crate) struct Step<'a> {
+/// The queries of one step of a rollout.
+pub(crate) struct StepQueries<'a> {
     pub(crate) shape: &'a Shape,
     /// The rows whose queries are computed: one span for each sequence.
     pub(crate) spans: &'a [Span],
-    /// Which step, counted from 0.
+    /// Number of the step, counted from 0.
     pub(crate) step: usize,
     /// Queries after rotation. Shape: (computed row, heads, head_dim).
     pub(crate) q: &'a [f32],
@@ -80,7 +85,7 @@ struct Block {
     rows: usize,     // len times heads in a group
 }
 
-impl Step<'_> {
+impl StepQueries<'_> {
     fn blocks(&self) -> impl Iterator<Item = Block> {
         let (kv_heads, group, step) = (self.shape.kv_heads, self.shape.group(), self.step);
         let size = (BLOCK_ROWS / group).max(16);
@@ -95,7 +100,8 @@ impl Step<'_> {
         })
     }
 
-    /// Copies the block's heads of `rows` (row, heads, head_dim), times `factor`, to `out` (block row, head_dim).
+    /// Copies the block's heads of `rows` (row, heads, head_dim), times `factor`, to `out` (block
+    /// row, head_dim).
     fn gather(&self, block: Block, rows: &[f32], factor: f32, out: &mut Vec<f32>) {
         let (width, q_dim) = (self.shape.group() * self.shape.head_dim, self.shape.q_dim());
         out.clear();
@@ -105,7 +111,8 @@ impl Step<'_> {
         }
     }
 
-    /// The other way round: hands each block row's place in `rows` to `put`.
+    /// The inverse of [`StepQueries::gather`]: calls `put` with each block row's place in `rows`
+    /// and its values.
     fn scatter(&self, block: Block, from: &[f32], rows: &mut [f32], put: impl Fn(&mut [f32], &[f32])) {
         let (width, q_dim) = (self.shape.group() * self.shape.head_dim, self.shape.q_dim());
         for (i, from) in from.chunks_exact(width).enumerate() {
@@ -113,7 +120,7 @@ impl Step<'_> {
         }
     }
 
-    /// Where the K or V of step `i` is that the block's row `r` sees, among those of `kv`.
+    /// The range in `kv` of the K or V of step `i` that the block's row `r` sees.
     fn own(&self, block: Block, r: usize, i: usize, kv: &KeyValue) -> Range<usize> {
         let position = block.position + r / self.shape.group() - (self.step - i);
         let span = &kv.spans[block.sequence];
@@ -124,10 +131,10 @@ impl Step<'_> {
 }
 
 impl Attention {
-    /// Takes note of K and V of step 0. Must be called before anything else is asked for these sequences.
+    /// Packs K and V of step 0. The caller does this before any other step of these sequences.
     pub(crate) fn set_exact(&mut self, shape: &Shape, exact: &KeyValue) {
         let (head_dim, kv_dim, count) = (shape.head_dim, shape.kv_dim(), exact.spans.len() * shape.kv_heads);
-        self.exact.resize_with(self.exact.len().max(count), Exact::default);
+        self.exact.resize_with(self.exact.len().max(count), ExactKeyValue::default);
         for (i, packs) in self.exact.iter_mut().take(count).enumerate() {
             let (span, kv) = (&exact.spans[i / shape.kv_heads], i % shape.kv_heads);
             let at = span.at * kv_dim + kv * head_dim;
@@ -140,11 +147,11 @@ impl Attention {
         }
     }
 
-    /// Writes what every position of the step attends to, and the logarithm of each softmax's sum.
+    /// Writes the attention of every position of the step, and the logarithm of each softmax's sum.
     ///
-    /// `kv`: that of steps 0 to `step.step`; `out`: (computed row, heads, head_dim); `log_sums`: (computed row,
-    /// heads).
-    pub(crate) fn forward(&mut self, step: &Step<'_>, kv: &[KeyValue], out: &mut [f32], log_sums: &mut [f32]) {
+    /// `kv`: K and V of steps 0 to `step.step`; `out`: (computed row, heads, head_dim); `log_sums`:
+    /// (computed row, heads).
+    pub(crate) fn forward(&mut self, step: &StepQueries<'_>, kv: &[KeyValue], out: &mut [f32], log_sums: &mut [f32]) {
         let (head_dim, group, heads) = (step.shape.head_dim, step.shape.group(), step.shape.heads);
         for block in step.blocks() {
             let packs = block.sequence * step.shape.kv_heads + block.kv;
@@ -152,7 +159,7 @@ impl Attention {
             let sums: Vec<f32> = (0..block.rows)
                 .map(|r| {
                     let (seen, scores, extra) = self.row(step, block, r);
-                    soften(&mut scores[..seen], extra)
+                    softmax(&mut scores[..seen], extra)
                 })
                 .collect();
             for (i, sums) in sums.chunks_exact(group).enumerate() {
@@ -171,11 +178,11 @@ impl Attention {
         }
     }
 
-    /// Adds the gradients with respect to K and V of all steps up to this one, and writes `dq`, that with respect to the queries, from
-    /// `dout`, that with respect to the output `out`.
+    /// Adds the gradients with respect to K and V of all steps up to this one, and writes `dq`,
+    /// that with respect to the queries, from `dout`, that with respect to the output `out`.
     pub(crate) fn backward(
         &mut self,
-        step: &Step<'_>,
+        step: &StepQueries<'_>,
         kv: &mut [KeyValue],
         out: &[f32],
         log_sums: &[f32],
@@ -203,7 +210,7 @@ impl Attention {
                 own.fill(0.0);
                 let seen = block.position + r / group + 1 - step.step;
                 let scores = &mut self.scores[r * block.keys..][..block.keys];
-                harden(scores, &mut self.dscores[r * block.keys..][..block.keys], seen, log_sum, across);
+                softmax_backward(scores, &mut self.dscores[r * block.keys..][..block.keys], seen, log_sum, across);
                 for (i, kv) in kv.iter_mut().enumerate().skip(1) {
                     let at = step.own(block, r, i, kv);
                     let weight = exp(self.extra[r * step.step + i - 1] - log_sum);
@@ -231,7 +238,7 @@ impl Attention {
     }
 
     /// Fills `queries`, `scores` and `extra` for a block.
-    fn score(&mut self, step: &Step<'_>, packs: usize, block: Block, kv: &[KeyValue]) {
+    fn score(&mut self, step: &StepQueries<'_>, packs: usize, block: Block, kv: &[KeyValue]) {
         let head_dim = step.shape.head_dim;
         step.gather(block, step.q, step.shape.attention_scale, &mut self.queries);
         self.scores.resize(block.rows * block.keys, 0.0);
@@ -245,8 +252,9 @@ impl Attention {
         }
     }
 
-    /// How many positions of step 0 a block's row sees, its scores, and those of its round's own positions.
-    fn row(&mut self, step: &Step<'_>, block: Block, r: usize) -> (usize, &mut [f32], &mut [f32]) {
+    /// The number of positions of step 0 that a block's row sees, its scores, and the scores of its
+    /// own round's positions.
+    fn row(&mut self, step: &StepQueries<'_>, block: Block, r: usize) -> (usize, &mut [f32], &mut [f32]) {
         let seen = block.position + r / step.shape.group() + 1 - step.step;
         let scores = &mut self.scores[r * block.keys..][..block.keys];
         scores[seen..].fill(0.0);
@@ -259,8 +267,9 @@ wide! {
         dot(a, b)
     }
 
-    /// Turns scores into the weights of one softmax over both slices; returns the logarithm of its sum.
-    fn soften<'a>(scores: &'a mut [f32], extra: &'a mut [f32]) -> f32 {
+    /// Replaces scores by the weights of one softmax over both slices. Returns the logarithm of its
+    /// sum.
+    fn softmax<'a>(scores: &'a mut [f32], extra: &'a mut [f32]) -> f32 {
         let top = scores.iter().chain(extra.iter()).fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
         scores.iter_mut().for_each(|s| *s = exp(*s - top));
         extra.iter_mut().for_each(|s| *s = exp(*s - top));
@@ -270,9 +279,9 @@ wide! {
         top + total.ln()
     }
 
-    /// Turns the first `seen` scores into weights again, and `d`, the gradient with respect to the weights, into that with respect to the
-    /// scores. What is beyond becomes 0.
-    fn harden<'a>(scores: &'a mut [f32], d: &'a mut [f32], seen: usize, log_sum: f32, across: f32) {
+    /// Replaces the first `seen` scores by their weights, and `d`, the gradient with respect to the
+    /// weights, by that with respect to the scores. The rest becomes 0.
+    fn softmax_backward<'a>(scores: &'a mut [f32], d: &'a mut [f32], seen: usize, log_sum: f32, across: f32) {
         for (score, d) in scores[..seen].iter_mut().zip(&mut d[..seen]) {
             *score = exp(*score - log_sum);
             *d = *score * (*d - across);

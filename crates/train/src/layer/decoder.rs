@@ -1,9 +1,10 @@
-//! The head's one decoder layer over many rows, and its gradient: the arithmetic of `crates/model/src/forward.rs`, in f32.
+//! One decoder layer over many rows, and its gradient: the arithmetic of the model's forward pass,
+//! in f32.
 
 use selfspec_kernels::dense::{Accumulate, MatrixView, PackedMatrix, ProductScratch};
 use selfspec_model::LayerTensor;
 
-use crate::layer::attention::{Attention, KeyValue, Step};
+use crate::layer::attention::{Attention, KeyValue, StepQueries};
 use crate::layer::layout::Matrix;
 use crate::layer::rotary::{Turn, rotate};
 use crate::layer::span::{Span, computed, give, take};
@@ -13,37 +14,38 @@ use crate::math::gate::{gated, gated_backward};
 use crate::math::norm::{norm, norm_again, norm_backward};
 use crate::math::wide::{add, add_rows, add_to_rows};
 
-/// Rows before and after a norm whose input is needed again: the input, and what each row was multiplied by.
+/// The input of a norm and the factor of each row, which the gradient needs again.
 #[derive(Default)]
-pub(crate) struct Normed {
+pub(crate) struct NormInput {
     pub(crate) input: Vec<f32>,
     pub(crate) inverse: Vec<f32>,
 }
 
-/// What a pass over the layer keeps for its gradient.
+/// The values that a pass over the layer keeps for its gradient.
 #[derive(Default)]
-pub(crate) struct Kept {
-    /// The rows that leave the layer: one span for each sequence. Those that enter it are the spans of the step's K and V.
+pub(crate) struct LayerActivations {
+    /// The rows that leave the layer: one span for each sequence. The rows that enter are the spans
+    /// of the step's K and V.
     pub(crate) spans: Vec<Span>,
-    pub(crate) x: Normed,      // (row that enters, dim)
+    pub(crate) x: NormInput,   // (row that enters, dim)
     q: Vec<f32>,               // (row, heads, head_dim), rotated
-    raw_q: Normed,             // before their norm, where there is one
-    raw_k: Normed,             // (row that enters, kv_heads, head_dim)
+    raw_q: NormInput,          // before their norm, where there is one
+    raw_k: NormInput,          // (row that enters, kv_heads, head_dim)
     attended: Vec<f32>,        // (row, heads, head_dim)
     log_sums: Vec<f32>,        // (row, heads)
-    attention: Normed,         // (row, dim): the attention's part before its norm, where there is one
-    middle: Normed,            // (row, dim): between attention and feed-forward part
+    attention: NormInput,      // (row, dim): the attention's part before its norm, where there is one
+    middle: NormInput,         // (row, dim): between attention and feed-forward part
     gate: Vec<f32>,            // (row, ffn_dim)
     up: Vec<f32>,              // (row, ffn_dim)
-    ffn: Normed,               // (row, dim): the feed-forward part before its norm, where there is one
+    ffn: NormInput,            // (row, dim): the feed-forward part before its norm, where there is one
     pub(crate) out: Vec<f32>,  // (row, dim): what leaves the layer
     pub(crate) dout: Vec<f32>, // (row, dim): the gradient with respect to it, later to what `middle` is
     pub(crate) dx: Vec<f32>,   // (row that enters, dim): the gradient with respect to `x`
 }
 
-/// Memory that all passes share.
+/// Buffers that all passes share.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct LayerScratch {
     pub(crate) attention: Attention,
     pub(crate) products: ProductScratch,
     pub(crate) input: Vec<f32>,      // (row that enters, dim)
@@ -56,7 +58,7 @@ pub(crate) struct Memory {
     pub(crate) packed: PackedMatrix, // (row, inputs)
 }
 
-/// The rows of `from`, (row that enters, dim), that leave the layer. From the second step on all do.
+/// The rows of `from`, (row that enters, dim), that leave the layer: all, except in the first step.
 fn leaving<'a>(spans: &[Span], step: usize, dim: usize, from: &'a [f32], out: &'a mut Vec<f32>) -> &'a [f32] {
     if step > 0 {
         return from;
@@ -65,9 +67,9 @@ fn leaving<'a>(spans: &[Span], step: usize, dim: usize, from: &'a [f32], out: &'
     out
 }
 
-/// Runs the layer over the rows in `kept.x.input`, as step `kv.len() - 1` of a rollout, up to K and V for all of them, and beyond for those of
-/// `kept.spans`; the last of `kv` is written.
-pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut Memory) {
+/// Runs the layer over the rows in `kept.x.input`, as step `kv.len() - 1` of a rollout: K and V for
+/// all of them, written to the last of `kv`, and the rest for the rows of `kept.spans`.
+pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut LayerActivations, m: &mut LayerScratch) {
     let s = &w.shape;
     let (entering, rows) = (kept.x.input.len() / s.dim, computed(&kept.spans));
     let (q_len, kv_len, step) = (rows * s.q_dim(), entering * s.kv_dim(), kv.len() - 1);
@@ -79,8 +81,8 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     w.forward(Matrix::Query, leavers, Accumulate::Overwrite, fit(&mut kept.q, q_len), &mut m.products);
     w.forward(Matrix::Key, input, Accumulate::Overwrite, fit(&mut now.k, kv_len), &mut m.products);
     w.forward(Matrix::Value, input, Accumulate::Overwrite, fit(&mut now.v, kv_len), &mut m.products);
-    heads(w, &kept.spans, &mut kept.q, After::query(w), &mut kept.raw_q);
-    heads(w, &now.spans, &mut now.k, After::key(w), &mut kept.raw_k);
+    heads(w, &kept.spans, &mut kept.q, HeadSteps::query(w), &mut kept.raw_q);
+    heads(w, &now.spans, &mut now.k, HeadSteps::key(w), &mut kept.raw_k);
     if let Some((bias, _)) = w.bias(LayerTensor::ValueBias) {
         add_to_rows(&mut now.v, bias);
     }
@@ -89,7 +91,7 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     }
     let attended = fit(&mut kept.attended, q_len);
     let log_sums = fit(&mut kept.log_sums, rows * s.heads);
-    m.attention.forward(&Step { shape: s, spans: &kept.spans, step, q: &kept.q }, kv, attended, log_sums);
+    m.attention.forward(&StepQueries { shape: s, spans: &kept.spans, step, q: &kept.q }, kv, attended, log_sums);
 
     let middle = &mut kept.middle.input;
     middle.clear();
@@ -140,26 +142,27 @@ pub(crate) fn forward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, m: &mut
     }
 }
 
-/// What follows the projection to queries or to keys.
+/// The steps after the projection to queries or to keys.
 #[derive(Clone, Copy)]
-struct After {
+struct HeadSteps {
     heads: usize,
     bias: LayerTensor,
     norm: LayerTensor,
 }
 
-impl After {
-    fn query(w: &Weights) -> After {
-        After { heads: w.shape.heads, bias: LayerTensor::QueryBias, norm: LayerTensor::QueryNorm }
+impl HeadSteps {
+    fn query(w: &Weights) -> HeadSteps {
+        HeadSteps { heads: w.shape.heads, bias: LayerTensor::QueryBias, norm: LayerTensor::QueryNorm }
     }
 
-    fn key(w: &Weights) -> After {
-        After { heads: w.shape.kv_heads, bias: LayerTensor::KeyBias, norm: LayerTensor::KeyNorm }
+    fn key(w: &Weights) -> HeadSteps {
+        HeadSteps { heads: w.shape.kv_heads, bias: LayerTensor::KeyBias, norm: LayerTensor::KeyNorm }
     }
 }
 
-/// Bias, norm and rotation of the heads of every row, in place; `raw` keeps what their norm's gradient needs.
-fn heads(w: &Weights, spans: &[Span], x: &mut [f32], after: After, raw: &mut Normed) {
+/// Applies bias, norm and rotation to the heads of every row, in place. `raw` keeps the values that
+/// the norm's gradient needs.
+fn heads(w: &Weights, spans: &[Span], x: &mut [f32], after: HeadSteps, raw: &mut NormInput) {
     let s = &w.shape;
     if let Some((bias, _)) = w.bias(after.bias) {
         add_to_rows(x, bias);
@@ -172,13 +175,14 @@ fn heads(w: &Weights, spans: &[Span], x: &mut [f32], after: After, raw: &mut Nor
     rotate(x, s.head_dim, after.heads, spans, &s.rotations, Turn::Forward);
 }
 
-/// The other way: turns the gradient with respect to rotated heads into that with respect to what the matrix gave.
+/// Replaces `d`, the gradient with respect to rotated heads, by that with respect to the output of
+/// the matrix.
 fn heads_backward(
     w: &Weights,
     spans: &[Span],
     d: &mut Vec<f32>,
-    after: After,
-    raw: &Normed,
+    after: HeadSteps,
+    raw: &NormInput,
     gradient: &mut [f32],
     before: &mut Vec<f32>,
 ) {
@@ -195,20 +199,30 @@ fn heads_backward(
     }
 }
 
-/// Writes `kept.dx`, the gradient with respect to what entered the layer, from `kept.dout`, that with respect to what left it. Adds those of
-/// the weights to `gradient` and those of earlier steps' K and V to theirs in `kv`; that of its own K and V must be complete.
-pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradient: &mut [f32], m: &mut Memory) {
+/// Writes `kept.dx`, the gradient with respect to the layer's input, from `kept.dout`, that with
+/// respect to its output.
+///
+/// Adds the gradients of the weights to `gradient`, and those of earlier steps' K and V to theirs
+/// in `kv`. The gradient of its own K and V must be complete.
+pub(crate) fn backward(
+    w: &Weights,
+    kv: &mut [KeyValue],
+    kept: &mut LayerActivations,
+    gradient: &mut [f32],
+    m: &mut LayerScratch,
+) {
     let s = &w.shape;
     let (entering, rows, step) = (kept.x.input.len() / s.dim, computed(&kept.spans), kv.len() - 1);
     if s.ffn_dim > 0 {
         ffn_backward(w, kept, gradient, m);
     }
 
-    // The attention's part. `dout` is the gradient with respect to `middle`, and goes on to `x` as it is.
+    // The attention's part. `dout` is the gradient with respect to `middle`, and goes on to `x` as
+    // it is.
     if s.sandwich {
         let part = zeros(&mut m.part, rows * s.dim);
         let place = w.layout.place(LayerTensor::PostAttentionNorm);
-        let Normed { input, inverse } = &kept.attention;
+        let NormInput { input, inverse } = &kept.attention;
         let weight = w.vector(LayerTensor::PostAttentionNorm);
         norm_backward(input, s.dim, weight, inverse, &kept.dout, part, &mut gradient[place]);
     } else {
@@ -219,16 +233,17 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
     m.packed.pack(MatrixView::new(&kept.attended, rows, s.q_dim()));
     w.gradient(Matrix::AttentionOutput, &m.part, &m.packed, gradient, &mut m.products);
     let dq = fit(&mut m.dq, rows * s.q_dim());
-    let at = Step { shape: s, spans: &kept.spans, step, q: &kept.q };
+    let at = StepQueries { shape: s, spans: &kept.spans, step, q: &kept.q };
     m.attention.backward(&at, kv, &kept.attended, &kept.log_sums, dattended, dq);
-    heads_backward(w, &kept.spans, &mut m.dq, After::query(w), &kept.raw_q, gradient, &mut m.before);
+    heads_backward(w, &kept.spans, &mut m.dq, HeadSteps::query(w), &kept.raw_q, gradient, &mut m.before);
     let KeyValue { spans, dk, dv, .. } = &mut kv[step];
-    heads_backward(w, spans, dk, After::key(w), &kept.raw_k, gradient, &mut m.before);
+    heads_backward(w, spans, dk, HeadSteps::key(w), &kept.raw_k, gradient, &mut m.before);
     if let Some((_, place)) = w.bias(LayerTensor::ValueBias) {
         add_rows(&mut gradient[place], dv);
     }
 
-    // Back through the projections to their input: `dinput` of the rows that enter, and the queries' part of those that leave.
+    // Back through the projections to their input: `dinput` of the rows that enter, and the
+    // queries' part of those that leave.
     let input = fit(&mut m.input, entering * s.dim);
     norm_again(&kept.x.input, s.dim, w.vector(LayerTensor::AttentionNorm), &kept.x.inverse, input);
     m.packed.pack(MatrixView::new(input, entering, s.dim));
@@ -255,13 +270,13 @@ pub(crate) fn backward(w: &Weights, kv: &mut [KeyValue], kept: &mut Kept, gradie
 }
 
 /// The feed-forward part: turns `kept.dout` into the gradient with respect to `middle`.
-fn ffn_backward(w: &Weights, kept: &mut Kept, gradient: &mut [f32], m: &mut Memory) {
+fn ffn_backward(w: &Weights, kept: &mut LayerActivations, gradient: &mut [f32], m: &mut LayerScratch) {
     let s = &w.shape;
     let rows = computed(&kept.spans);
     if s.sandwich {
         let part = zeros(&mut m.part, rows * s.dim);
         let place = w.layout.place(LayerTensor::PostFeedForwardNorm);
-        let Normed { input, inverse } = &kept.ffn;
+        let NormInput { input, inverse } = &kept.ffn;
         norm_backward(
             input,
             s.dim,

@@ -1,4 +1,5 @@
-//! The tensors of a head in training: their names, their shapes, and their places in one row of floats.
+//! [`Layout`]: the tensors of a layer or head in training, their shapes, and their places in one
+//! row of floats.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use selfspec_model::{ExitHeadTensor, LayerTensor};
 
 use crate::layer::shape::Shape;
 
-/// A tensor and its place.
+/// A tensor, its shape and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) tensor: ExitHeadTensor,
@@ -24,7 +25,7 @@ impl Slot {
     }
 }
 
-/// Where each tensor of a head of some shape lies.
+/// The places of all tensors of a head or layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     slots: Vec<Slot>,
@@ -39,23 +40,24 @@ impl Layout {
             let dims = tensor.shape(&form);
             let place = layout.len..layout.len + dims.values();
             layout.len = place.end;
-            let matrix = dims.is_matrix();
+            let matrix = dims.matrix().is_some();
             let rows = if matrix { dims.rows() } else { 1 };
             layout.slots.push(Slot { tensor, matrix, rows, cols: dims.values() / rows, place });
         }
         layout
     }
 
-    /// A layer of a model: without what only a head has. The shape reads no features.
+    /// The layout of a layer of a model, without the tensors of a head. The shape reads no
+    /// features.
     pub(crate) fn of_layer(shape: &Shape) -> Layout {
         let mut layout = Layout::new(shape);
-        // The norm before the head lies last.
+        // The norm before the head is last.
         let own = layout.slots.pop().expect("a head has tensors");
         layout.len = own.place.start;
         layout
     }
 
-    /// Floats in all.
+    /// Number of floats.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -74,13 +76,14 @@ impl Layout {
     /// The place of a tensor that the head has.
     ///
     /// # Panics
-    /// If it has not.
+    /// If the head lacks it.
     pub(crate) fn place(&self, tensor: impl Into<ExitHeadTensor>) -> Range<usize> {
         self.slot(tensor).expect("asked for where the shape has it").place.clone()
     }
 }
 
-/// A matrix that rows are multiplied by. Each fuse is two of them, side by side: of the exit's state, and of what else is read.
+/// A matrix of the products. Each fuse is two matrices side by side: one for the exit's state, one
+/// for the other input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Matrix {
     FuseExit,
@@ -126,7 +129,7 @@ impl Matrix {
         }
     }
 
-    /// Its place in the row of floats, if the head has it.
+    /// The place of the matrix in the row of floats, if the head has it.
     pub(crate) fn at(self, layout: &Layout) -> Option<MatrixAt> {
         let slot = layout.slot(self.tensor())?;
         let (from, cols) = match self {
@@ -138,7 +141,7 @@ impl Matrix {
     }
 }
 
-/// Where a matrix lies: (rows, cols), each row `stride` after the one before.
+/// The place of a matrix: (rows, cols), each row `stride` after the one before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MatrixAt {
     pub(crate) from: usize,

@@ -6,16 +6,17 @@ use selfspec_model::Rotations;
 use crate::layer::span::Span;
 use crate::math::wide::wide;
 
-/// Which way to turn.
+/// The direction of the rotation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// As the model does.
+    /// As in the model.
     Forward,
-    /// Back: the gradient's way.
+    /// Backwards, for the gradient.
     Back,
 }
 
-/// Turns the heads of the rows of `spans` by the angles of their positions. `x`: (computed row, heads, head_dim).
+/// Rotates the heads of the rows of `spans` by the angles of their positions. `x`: (computed row,
+/// heads, head_dim).
 pub(crate) fn rotate(x: &mut [f32], head_dim: usize, heads: usize, spans: &[Span], by: &Rotations, turn: Turn) {
     let sign = if turn == Turn::Forward { 1.0 } else { -1.0 };
     let width = heads * head_dim;
@@ -26,7 +27,7 @@ pub(crate) fn rotate(x: &mut [f32], head_dim: usize, heads: usize, spans: &[Span
 }
 
 wide! {
-    /// Rows of one sequence, from a position on.
+    /// Rotates rows of one sequence, which start at `position`.
     fn rotate_rows<'a>(x: &'a mut [f32], position: usize, head_dim: usize, heads: usize, by: &'a Rotations, sign: f32) {
         let half = by.rot / 2;
         if half == 0 {

@@ -1,11 +1,11 @@
-//! The shape of a head: by what one head differs from another in training.
+//! [`Shape`]: the shape of a head or layer in training.
 
 use selfspec_kernels::GateActivation;
 use selfspec_model::{
     ArchConfig, CpuModel, ExitHeadForm, ExitHeadTensor, LayerForm, LayerTensor, LayerValues, Presence, Rotations,
 };
 
-/// The shape of a head.
+/// The shape of a head or layer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) dim: usize,
@@ -67,7 +67,7 @@ impl Shape {
         }
     }
 
-    /// The facts by which the table of tensors knows it.
+    /// The shape as the table of tensors describes it.
     pub(crate) fn form(&self) -> ExitHeadForm {
         let layer = LayerForm {
             dim: self.dim,
@@ -75,10 +75,10 @@ impl Shape {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            // Needed or not, `biases` says which there are.
-            qkv_bias: false,
             qk_norm: self.qk_norm,
             sandwich_norms: self.sandwich,
+            // `biases` lists the existing biases, so the form names none.
+            ..LayerForm::default()
         };
         ExitHeadForm { layer, features: self.features }
     }

@@ -1,19 +1,20 @@
-//! Which rows of some sequences a step computes: what it computes lies densely, without room for the others.
+//! [`Span`]: the rows of a sequence that a step computes. The results lie densely, without room for
+//! other rows.
 
 use std::ops::Range;
 
 use crate::math::wide::add;
 
-/// Neighbouring rows of one sequence that are computed, among all that are. What is computed of them lies in (computed row, ...).
+/// Neighbouring computed rows of one sequence. Results have the shape (computed row, ...).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     /// Position of the first in its sequence.
     pub(crate) position: usize,
     /// The first row of the sequence.
     pub(crate) base: usize,
-    /// How many they are.
+    /// Number of rows.
     pub(crate) len: usize,
-    /// Place of the first among the rows that are computed.
+    /// Place of the first among the computed rows.
     pub(crate) at: usize,
 }
 
@@ -23,18 +24,19 @@ impl Span {
         self.base + self.position..self.base + self.position + self.len
     }
 
-    /// Their places among the rows that are computed.
+    /// Their places among the computed rows.
     pub(crate) fn places(&self) -> Range<usize> {
         self.at..self.at + self.len
     }
 }
 
-/// Rows that are computed.
+/// Number of computed rows.
 pub(crate) fn computed(spans: &[Span]) -> usize {
     spans.last().map_or(0, |span| span.places().end)
 }
 
-/// The place of each row among those that are computed; that of others is beyond any. Shape: (row).
+/// The place of each of `rows` rows among the computed ones; `usize::MAX` for other rows. Shape:
+/// (row).
 pub(crate) fn places(rows: usize, spans: &[Span]) -> Vec<usize> {
     let mut places = vec![usize::MAX; rows];
     for span in spans {
@@ -60,7 +62,8 @@ pub(crate) fn give(spans: &[Span], dim: usize, from: &[f32], all: &mut [f32]) {
     }
 }
 
-/// For every row of the spans `now`, all of one sequence each, the place of the row before among those of `before`.
+/// For every row of the spans `now`, one span for each sequence, the place of the row before it
+/// among those of `before`.
 pub(crate) fn places_before<'a>(now: &'a [Span], before: &'a [Span]) -> impl Iterator<Item = usize> + 'a {
     now.iter()
         .zip(before)

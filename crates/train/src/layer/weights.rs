@@ -1,4 +1,5 @@
-//! The weights of a head as one optimizer step finds them, packed for the products of all shards.
+//! [`Weights`]: the weights of a layer or head during one optimizer step, packed for the products
+//! of all shards.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ struct Pack {
     outputs: usize,
 }
 
-/// A head's weights, packed.
+/// The weights of a layer or head, packed.
 pub(crate) struct Weights {
     pub(crate) shape: Shape,
     pub(crate) layout: Layout,
@@ -33,18 +34,19 @@ impl Weights {
         weights
     }
 
-    /// Without values so far, which [`Weights::set`] gives.
+    /// Weights without values; [`Weights::set`] sets them.
     pub(crate) fn empty(shape: Shape, layout: Layout) -> Weights {
         let packs = Matrix::ALL.iter().map(|_| Pack::default()).collect();
-        // Zeros from the system take no memory until they are written, and those of matrices never are.
+        // Zeros from the system take no memory until they are written, and the places of matrices
+        // never are.
         let values = vec![0.0; layout.len()];
         Weights { shape, layout, values, packs }
     }
 
-    /// Takes over new values, with `threads` threads.
+    /// Sets new values, on `threads` threads.
     ///
     /// # Panics
-    /// If there are not as many as the layout has.
+    /// If their number differs from the layout.
     pub(crate) fn set(&mut self, values: &[f32], threads: usize) {
         assert_eq!(values.len(), self.layout.len(), "one value for each of the layout");
         let layout = &self.layout;

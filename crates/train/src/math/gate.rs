@@ -4,7 +4,7 @@ use selfspec_kernels::GateActivation;
 
 use crate::math::wide::{exp, wide};
 
-/// What goes into the sigmoid, and its derivative: both activations are x times a sigmoid.
+/// The argument of the sigmoid, and its derivative: both activations are x times a sigmoid.
 #[inline(always)]
 fn to_sigmoid(act: GateActivation, x: f32) -> (f32, f32) {
     match act {
@@ -26,7 +26,8 @@ wide! {
         }
     }
 
-    /// From `d`, the gradient with respect to the product: writes that with respect to `gate` and `up` over them.
+    /// Replaces `gate` and `up` by the gradients with respect to them, from `d`, the gradient with
+    /// respect to the product.
     pub(crate) fn gated_backward<'a>(act: GateActivation, gate: &'a mut [f32], up: &'a mut [f32], d: &'a [f32]) {
         for ((gate, up), d) in gate.iter_mut().zip(up).zip(d) {
             let (u, slope) = to_sigmoid(act, *gate);

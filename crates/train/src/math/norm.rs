@@ -3,7 +3,8 @@
 use crate::math::wide::{dot, dot3, wide};
 
 wide! {
-    /// `out = x / sqrt(mean of squares + eps) * weight` for each part of each row; `inverse` keeps what each part was multiplied by.
+    /// `out = x / sqrt(mean of squares + eps) * weight` for each part of each row; `inverse` keeps
+    /// the factor of each part.
     ///
     /// `x`, `out`: (row, part, width); `inverse`: (row, part); `weight`: (part, width).
     pub(crate) fn norm<'a>(x: &'a [f32], width: usize, weight: &'a [f32], eps: f32, inverse: &'a mut [f32], out: &'a mut [f32]) {
@@ -14,7 +15,7 @@ wide! {
         }
     }
 
-    /// The norm again, of rows whose factors are known.
+    /// As [`norm`], for rows whose factors are known.
     pub(crate) fn norm_again<'a>(x: &'a [f32], width: usize, weight: &'a [f32], inverse: &'a [f32], out: &'a mut [f32]) {
         let weights = weight.chunks_exact(width).cycle();
         for (((x, inverse), out), weight) in x.chunks_exact(width).zip(inverse).zip(out.chunks_exact_mut(width)).zip(weights) {
@@ -22,7 +23,8 @@ wide! {
         }
     }
 
-    /// Adds the norm's gradients: `dx` with respect to `x` and `dweight` to `weight`, from `dy`, that with respect to its output.
+    /// Adds the gradients with respect to `x` to `dx` and with respect to `weight` to `dweight`,
+    /// from `dy`, the gradient with respect to the output. Shapes as in [`norm`].
     pub(crate) fn norm_backward<'a>(
         x: &'a [f32],
         width: usize,

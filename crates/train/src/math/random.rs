@@ -1,11 +1,11 @@
-//! Numbers that are the same on every machine: a function of a seed and a name only.
+//! [`Random`]: random numbers that depend only on a seed and a name, the same on every machine.
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A stream of its own for each (seed, name).
+    /// A separate stream for each (seed, name).
     pub(crate) fn new(seed: u64, name: &str) -> Random {
         let hash =
             name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
@@ -19,17 +19,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to and without 1.
+    /// A value in 0..1.
     pub(crate) fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// Below `n`, which is above 0.
+    /// A value below `n`, which must be above 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
 
-    /// `len` about normal values of standard deviation `std`: sums of uniforms, which need no function of the C library.
+    /// `len` approximately normal values of standard deviation `std`: sums of uniform values, which
+    /// need no function of the C library.
     pub(crate) fn normals(&mut self, len: usize, std: f32) -> Vec<f32> {
         let mut normal = || (0..12).map(|_| self.unit()).sum::<f32>() - 6.0;
         (0..len).map(|_| std * normal()).collect()

@@ -1,12 +1,14 @@
-//! Loops over rows of floats, compiled for the processor's widest vectors.
+//! Loops over rows of floats, compiled for the processor's widest vectors by `pulp`.
 //!
-//! A plain build is for any x86-64; the same plain Rust, inlined into a function compiled for AVX2 or AVX-512, runs several times as
-//! fast. Sums are kept in [`LANES`] partial sums, in a fixed order.
+//! A plain build targets any x86-64. The same plain Rust, inlined into a function compiled for AVX2
+//! or AVX-512, runs several times as fast. Sums are kept in [`LANES`] partial sums, in a fixed
+//! order.
 
 /// Partial sums of a reduction.
 pub(crate) const LANES: usize = 16;
 
-/// Defines functions whose bodies are compiled once for each instruction set and chosen at run time.
+/// Defines functions whose bodies are compiled once for each instruction set. The set is chosen at
+/// run time.
 macro_rules! wide {
     ($($(#[$doc:meta])* $vis:vis fn $name:ident<'a>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => { $(
         $(#[$doc])*
@@ -49,7 +51,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     let shifted = bounded * std::f32::consts::LOG2_E + MAGIC;
     let n = shifted - MAGIC;
     let r = bounded - n * LN2_HIGH - n * LN2_LOW; // |r| <= ln 2 / 2
-    // Taylor to the 7th power: what is left is below r^8 / 8!, under 1e-8.
+    // Taylor series to the 7th power: the remainder is below r^8 / 8!, under 1e-8.
     let mut p = 1.0 / 5040.0;
     p = p * r + 1.0 / 720.0;
     p = p * r + 1.0 / 120.0;
@@ -59,7 +61,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     p = p * r + 1.0;
     p = p * r + 1.0;
     let power = f32::from_bits((shifted.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(127)) << 23);
-    // A NaN must come through: a comparison with it is false.
+    // A NaN must stay NaN: comparisons with it are false.
     if x < -87.0 {
         0.0
     } else if x.is_nan() {

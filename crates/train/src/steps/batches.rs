@@ -1,13 +1,14 @@
-//! Which texts are trained on together, in which order: a function of the seed, the epoch and the texts' lengths.
+//! [`Batches`]: the texts of each step, a function of the seed, the epoch and the lengths of the
+//! texts.
 
 use std::ops::Range;
 
 use crate::math::random::Random;
 
-/// Batches without a finite loss, one after the other, that end a training.
+/// Consecutive batches without a finite loss that end a training.
 pub(crate) const MOST_FAILED: usize = 10;
 
-/// Tokens of a shard below which it is not worth a shard.
+/// Fewest tokens for which a shard pays.
 pub(crate) const LEAST_TOKENS: usize = 192;
 
 /// The batches of a training.
@@ -22,7 +23,8 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Batches of about `tokens` tokens of `texts`, each a number and a length, for so many `epochs`, which may be a fraction.
+    /// Batches of about `tokens` tokens of `texts`, each a number and a length, for so many
+    /// `epochs`, which may be a fraction.
     pub(crate) fn new(texts: Vec<(usize, usize)>, tokens: usize, epochs: f64, seed: u64) -> Batches {
         let mut batches =
             Batches { texts, tokens, seed, starts: vec![0], epochs, epoch: usize::MAX, order: Vec::new() };
@@ -38,12 +40,12 @@ impl Batches {
         batches
     }
 
-    /// Steps in all.
+    /// Number of steps.
     pub(crate) fn steps(&self) -> usize {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Epochs that lie behind at step `step`.
+    /// Epochs completed at step `step`.
     pub(crate) fn epochs(&self, step: usize) -> f64 {
         let epoch = self.epoch_of(step);
         let (from, to) = (self.starts[epoch], self.starts[epoch + 1]);
@@ -82,7 +84,8 @@ impl Batches {
     }
 }
 
-/// Cuts texts, each a number and a length, into `shards` parts of about one size, some of them perhaps empty.
+/// Cuts texts, each a number and a length, into `shards` parts of about one size, some of them
+/// perhaps empty.
 pub(crate) fn shards(texts: &[(usize, usize)], shards: usize) -> Vec<Vec<usize>> {
     let mut order = texts.to_vec();
     order.sort_by_key(|(_, len)| std::cmp::Reverse(*len));

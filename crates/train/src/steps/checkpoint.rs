@@ -1,7 +1,9 @@
-//! The state of a training on disk, so that one that was interrupted goes on bit for bit where it was.
+//! [`Checkpoint`]: the state of a training on disk, from which an interrupted training resumes bit
+//! for bit.
 //!
-//! A line of JSON that says what it is, the values, the optimizer's two rows of floats, and a checksum over all. It is written beside its
-//! place, made durable, and then moved there: what is there is always whole.
+//! The file holds a header as a line of JSON, the values, the optimizer's two rows of floats, and a
+//! checksum over all. It is written beside its destination, synced, and then renamed, so the
+//! destination always holds a complete file.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
 
-/// What a checkpoint says of itself.
+/// The header of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Header {
     pub(crate) version: u32,
@@ -21,18 +23,18 @@ pub(crate) struct Header {
     pub(crate) step: usize,
     /// Steps that the optimizer has taken: those whose gradient was finite.
     pub(crate) optimizer_steps: usize,
-    /// Batches without a finite loss, one after the other, up to here.
+    /// Consecutive batches without a finite loss before this checkpoint.
     pub(crate) failed: usize,
     /// Floats in each of the three rows.
     pub(crate) len: usize,
 }
 
-/// The version that is read and written.
+/// The version of the file format.
 pub(crate) const VERSION: u32 = 1;
 
-/// Bytes that are read or written at a time: whole floats.
+/// Bytes to read or write at a time: whole floats.
 const CHUNK: usize = 1 << 18;
-/// Longest header.
+/// Most bytes of a header.
 const MOST_HEADER: u64 = 1 << 20;
 
 /// The state of a training.
@@ -75,13 +77,13 @@ impl Checkpoint {
             return Err(TrainError::Truncated { path: path.to_owned(), expected: content + 8, got: size });
         }
         let mut sum = Checksum::new(content);
-        sum.eat(&line);
+        sum.update(&line);
         let mut row = || -> Result<Vec<f32>, TrainError> {
             let (mut values, mut bytes) = (Vec::with_capacity(len), vec![0; CHUNK]);
             while values.len() < len {
                 let bytes = &mut bytes[..CHUNK.min(4 * (len - values.len()))];
                 file.read_exact(bytes).map_err(io())?;
-                sum.eat(bytes);
+                sum.update(bytes);
                 values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
             }
             Ok(values)
@@ -89,40 +91,42 @@ impl Checkpoint {
         let (values, mean, square) = (row()?, row()?, row()?);
         let mut stated = [0; 8];
         file.read_exact(&mut stated).map_err(io())?;
-        if sum.end().to_le_bytes() != stated {
+        if sum.finish().to_le_bytes() != stated {
             return Err(TrainError::bad(path, "its checksum is wrong"));
         }
         Ok(Checkpoint { header, values, mean, square })
     }
 }
 
-/// Writes a checkpoint of these values and the optimizer's two rows; none of them is copied as a whole.
+/// Writes a checkpoint of these values and the optimizer's two rows, in pieces, without a copy of
+/// them.
 pub(crate) fn save(path: &Path, header: &Header, rows: [&[f32]; 3]) -> Result<(), TrainError> {
     let mut line = serde_json::to_vec(header).expect("a header is plain data");
     line.push(b'\n');
     let mut sum = Checksum::new(line.len() as u64 + rows.iter().map(|row| 4 * row.len() as u64).sum::<u64>());
     write_whole_by(path, |file| {
-        sum.eat(&line);
+        sum.update(&line);
         file.write_all(&line)?;
         let mut bytes = Vec::with_capacity(CHUNK);
         for row in rows {
             for values in row.chunks(CHUNK / 4) {
                 bytes.clear();
                 values.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
-                sum.eat(&bytes);
+                sum.update(&bytes);
                 file.write_all(&bytes)?;
             }
         }
-        file.write_all(&sum.end().to_le_bytes())
+        file.write_all(&sum.finish().to_le_bytes())
     })
 }
 
-/// Writes a file such that its place holds either what was there before or all of `bytes`, even if the machine stops.
+/// Writes a file atomically: the path holds either the old file or all of `bytes`, even if the
+/// machine stops.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     write_whole_by(path, |file| file.write_all(bytes))
 }
 
-/// As [`write_whole`], with what `write` writes.
+/// As [`write_whole`], with the bytes that `write` writes.
 pub(crate) fn write_whole_by(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
@@ -136,26 +140,26 @@ pub(crate) fn write_whole_by(
         file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
     });
     if let Err(e) = written {
-        // What is left of it helps nobody.
+        // An incomplete file is useless.
         let _ = fs::remove_file(&part);
         return Err(TrainError::io("write", path)(e));
     }
     fs::rename(&part, path).map_err(TrainError::io("write", path))?;
-    // The move itself is durable when its folder is; not every system lets one open a folder.
+    // The rename is durable once the folder is synced. Not every system can open a folder.
     if let Some(Ok(folder)) = path.parent().map(File::open) {
         let _ = folder.sync_all();
     }
     Ok(())
 }
 
-/// A checksum over bytes that come in pieces.
+/// A checksum over bytes that arrive in pieces.
 struct Checksum {
     hash: u64,
     left: Vec<u8>, // fewer than 8
 }
 
 impl Checksum {
-    /// Of `len` bytes.
+    /// A checksum of `len` bytes.
     fn new(len: u64) -> Checksum {
         Checksum { hash: len, left: Vec::new() }
     }
@@ -168,7 +172,7 @@ impl Checksum {
         self.step(u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]));
     }
 
-    fn eat(&mut self, mut bytes: &[u8]) {
+    fn update(&mut self, mut bytes: &[u8]) {
         if !self.left.is_empty() {
             let (head, rest) = bytes.split_at(bytes.len().min(8 - self.left.len()));
             self.left.extend_from_slice(head);
@@ -183,7 +187,7 @@ impl Checksum {
         self.left.extend_from_slice(words.remainder());
     }
 
-    fn end(mut self) -> u64 {
+    fn finish(mut self) -> u64 {
         for b in std::mem::take(&mut self.left) {
             self.step(u64::from(b));
         }

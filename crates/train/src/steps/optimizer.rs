@@ -14,10 +14,10 @@ const BETA2: f32 = 0.95;
 const EPSILON: f32 = 1e-8;
 /// Weight decay of matrices; norms and biases have none.
 const WEIGHT_DECAY: f32 = 0.01;
-/// A longer gradient is shortened to this norm.
+/// Longest norm of the gradient; a longer gradient is scaled to it.
 const LONGEST: f64 = 1.0;
 
-/// How far a slot's values go in a step.
+/// The learning rate and weight decay of a slot's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rates {
     step: f32,  // the learning rate
@@ -25,8 +25,8 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Those of every slot, at this learning rate. The values of a fuse are `gain` times as large as those of other matrices, and so are their
-    /// steps.
+    /// The rates of every slot, at this learning rate. The values of a fuse are `gain` times as
+    /// large as those of other matrices, and so are their steps.
     pub(crate) fn of(layout: &Layout, rate: f32, gain: f32) -> Vec<Rates> {
         let of = |slot: &Slot| Rates {
             step: if matches!(slot.tensor, ExitHeadTensor::Fuse | ExitHeadTensor::GuessFuse) {
@@ -39,7 +39,7 @@ impl Rates {
         layout.slots().iter().map(of).collect()
     }
 
-    /// Those of a matrix, or of a norm or a bias, at this learning rate.
+    /// The rates of a matrix, or of a norm or a bias, at this learning rate.
     pub(crate) fn plain(rate: f32, matrix: bool) -> Rates {
         Rates { step: rate, decay: if matrix { rate * WEIGHT_DECAY } else { 0.0 } }
     }
@@ -58,8 +58,8 @@ impl Optimizer {
         Optimizer { mean: vec![0.0; len], square: vec![0.0; len], steps: 0 }
     }
 
-    /// One step along `gradient`, with `threads` threads; `rates` are the learning rates of the layout's slots. Returns the gradient's norm; where
-    /// that is not finite, nothing is changed.
+    /// Takes one step along `gradient`, on `threads` threads. `rates` are the learning rates of the
+    /// layout's slots. Returns the gradient's norm; if that is not finite, nothing changes.
     pub(crate) fn step(
         &mut self,
         layout: &Layout,
@@ -73,7 +73,7 @@ impl Optimizer {
         self.advance(&jobs, values, gradient, threads)
     }
 
-    /// As [`Optimizer::step`], of neighbouring parts of all values, each with its rates.
+    /// As [`Optimizer::step`], for adjacent parts of all values, each with its rates.
     pub(crate) fn advance(
         &mut self,
         parts: &[(Range<usize>, Rates)],
@@ -122,7 +122,7 @@ impl Optimizer {
     }
 }
 
-/// The numbers of one step.
+/// The constants of one step.
 #[derive(Clone, Copy)]
 struct Rule {
     clip: f32,
@@ -132,7 +132,7 @@ struct Rule {
 }
 
 wide! {
-    /// One step of some values that share their weight decay.
+    /// Takes one step of values that share their weight decay.
     fn adam<'a>(rule: Rule, values: &'a mut [f32], mean: &'a mut [f32], square: &'a mut [f32], gradient: &'a [f32]) {
         for (((value, mean), square), gradient) in values.iter_mut().zip(mean).zip(square).zip(gradient) {
             let g = gradient * rule.clip;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::http::SseDecoder;
+
 /// An answer: its choices by their index.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ReplayAnswer {
@@ -34,8 +36,8 @@ impl ReplayAnswer {
     pub(super) fn of_stream(text: &str) -> Result<Self, String> {
         let mut answer = ReplayAnswer::default();
         let mut done = false;
-        for line in text.lines() {
-            let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
+        let events = SseDecoder::default().push(text.as_bytes())?;
+        for data in events.iter().map(|data| data.trim()) {
             if data == "[DONE]" {
                 done = true;
                 break;

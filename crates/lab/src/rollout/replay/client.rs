@@ -7,9 +7,8 @@ use serde_json::Value;
 
 use super::answer::ReplayAnswer;
 use super::error::ReplayError;
+use crate::http::{CONNECT_S, agent_config, bearer};
 
-/// Most time until a connection stands.
-const CONNECT: Duration = Duration::from_secs(10);
 /// Largest answer, in bytes.
 const LARGEST: u64 = 256 << 20;
 
@@ -48,12 +47,7 @@ impl ReplayClient {
         if !uri.as_ref().is_ok_and(known) {
             return Err(ReplayError::Url { url: target.url.clone() });
         }
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .timeout_connect(Some(CONNECT))
-            .user_agent(concat!("selfspec/", env!("CARGO_PKG_VERSION")));
+        let config = agent_config().timeout_connect(Some(Duration::from_secs(CONNECT_S)));
         Ok(ReplayClient { agent: config.build().into(), base: base.to_owned(), key: target.api_key.clone() })
     }
 
@@ -68,7 +62,7 @@ impl ReplayClient {
             request = request.header("X-Request-Id", id);
         }
         if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
+            request = request.header("Authorization", bearer(key));
         }
         let response = request.send(body.to_string()).map_err(|e| e.to_string())?;
         let status = response.status();

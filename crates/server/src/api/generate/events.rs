@@ -1,8 +1,9 @@
 //! The events of a request, from the engine's thread to the task that answers.
 //!
-//! The engine's thread adds events to a queue and never waits. When [`limits::UNREAD_EVENTS`] events of a request are unread, its client
-//! is slow: the request pauses, without pages, until half of them have been read. A client that reads nothing at all loses its connection
-//! after a time (`http/stall.rs`), which cancels the request.
+//! The engine's thread adds events to a queue and never waits. When [`limits::UNREAD_EVENTS`]
+//! events of a request are unread, its client is slow: the request pauses, without pages, until
+//! half of them have been read. A client that reads nothing at all loses its connection after a
+//! time (`http/stall.rs`), which cancels the request.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ impl Drop for ChoiceSink {
     }
 }
 
-/// The events of a request's choices, each with the choice's index. Dropping it cancels the choices that have not ended.
+/// The events of a request's choices, each with the choice's index. Dropping it cancels the choices
+/// that have not ended.
 #[derive(Debug)]
 pub(crate) struct GenerationEvents {
     events: mpsc::UnboundedReceiver<(usize, Event)>,

@@ -1,21 +1,25 @@
 //! The grammar that an answer must follow, from the format and the tools of a request.
 //!
-//! Tool calls that are required follow a grammar in the model's own style: the tags, a function's name, and arguments of its schema.
-//! Tool calls that are optional are not constrained, and neither is text, unless the request has a format: then an answer is either of
-//! that format or consists of tool calls.
+//! Tool calls that are required follow a grammar in the model's own style: the tags, a function's
+//! name, and arguments of its schema. Tool calls that are optional are not constrained, and neither
+//! is text, unless the request has a format: then an answer is either of that format or consists of
+//! tool calls.
 
-use selfspec_engine::EngineError;
+use std::time::Instant;
+
+use selfspec_engine::{Engine, EngineError};
 use selfspec_text::{Grammar, GrammarSource, Tokenizer, ToolStyle, one_line};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use crate::api::request::{AnswerFormat, GenerationRequest, OfferedTool, ToolOffer};
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 
 /// The source of a grammar, and the field to name when it cannot be compiled.
 #[derive(Debug, Clone, PartialEq)]
-struct GrammarConstraint {
-    source: GrammarSource,
+pub(crate) struct GrammarConstraint {
+    pub(crate) source: GrammarSource,
     field: &'static str,
 }
 
@@ -54,6 +58,39 @@ impl GrammarConstraint {
         let source = format!("start: calls | content\ncontent: %json {}\n{}", one_line(schema), calls());
         Ok(Some(GrammarConstraint { source: GrammarSource::Lark(source), field }))
     }
+
+    /// Compiles the grammar, or waits for those before it. Dropping the future cancels the wait.
+    ///
+    /// # Errors
+    /// The grammar is refused, and the error names the field; too many requests wait; or `deadline` passes.
+    pub(crate) async fn compile(self, engine: &Engine, deadline: Option<Instant>) -> Result<Grammar, ApiError> {
+        let (sender, receiver) = oneshot::channel();
+        let field = self.field;
+        let answer = move |result| drop(sender.send(result)); // nobody may wait any more
+        let ticket = engine.request_grammar(self.source, answer).map_err(|error| refused(field, error))?;
+        let compiled = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline.into(), receiver).await,
+            None => Ok(receiver.await),
+        };
+        drop(ticket);
+        let compiled = compiled.map_err(|_| EngineError::DeadlineInQueue)?.unwrap_or(Err(EngineError::Stopped));
+        compiled.map_err(|error| refused(field, error))
+    }
+
+    /// The error of a request with this grammar that the engine refuses; the prompt is in `prompt_field`.
+    pub(crate) fn refused(&self, error: EngineError, prompt_field: &str) -> ApiError {
+        match error {
+            EngineError::Text(_) => refused(self.field, error),
+            other => ApiError::of_prompt(other, prompt_field),
+        }
+    }
+}
+
+fn refused(field: &'static str, error: EngineError) -> ApiError {
+    match error {
+        EngineError::Text(error) => ApiError::field(field, error.to_string()),
+        other => other.into(),
+    }
 }
 
 /// The rule `calls`: one call, or several if the request allows parallel calls.
@@ -75,7 +112,8 @@ fn calls(tools: &ToolOffer, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> 
         _ => (String::new(), String::new()),
     };
     for (i, tool) in tools.callable().enumerate() {
-        // Split as JSON is tokenized: a longer literal would exclude an object of the format with the same prefix.
+        // Split as JSON is tokenized: a longer literal would exclude an object of the format with
+        // the same prefix.
         let (name, arguments) = (format!("\"{}\"", tool.name), format!("\"{}\"", style.arguments()));
         let pieces = ["{", "\"name\"", ": ", &name, ", ", &arguments, ": "];
         let head = pieces.map(literal).join(" ");
@@ -85,7 +123,8 @@ fn calls(tools: &ToolOffer, style: ToolStyle, tokenizer: Option<&Tokenizer>) -> 
     rules
 }
 
-/// The schema of a call's arguments: always an object, and without other properties than the named ones unless it allows them.
+/// The schema of a call's arguments: always an object, and without other properties than the named
+/// ones unless it allows them.
 fn schema_of(tool: &OfferedTool) -> Value {
     let mut schema = tool.parameters.clone();
     let has_type = ["type", "$ref", "anyOf", "oneOf", "allOf"].iter().any(|key| schema.contains_key(*key));
@@ -111,19 +150,11 @@ fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Compiles the grammar of a request on a thread that may block; `None`: the answer is free.
+/// The grammar that a request asks for; `None`: the answer is free.
 ///
 /// # Errors
-/// The format does not fit the tools, or its grammar is refused; the error names the field.
-pub(crate) async fn compile(app: &App, request: &GenerationRequest) -> Result<Option<Grammar>, ApiError> {
+/// The format does not fit the tools; the error names the field.
+pub(crate) fn constraint(app: &AppState, request: &GenerationRequest) -> Result<Option<GrammarConstraint>, ApiError> {
     let tokenizer = app.engine().tokenizer().map(|tokenizer| &**tokenizer);
-    let constraint = GrammarConstraint::new(request, app.tool_style(), tokenizer)?;
-    let Some(GrammarConstraint { source, field }) = constraint else { return Ok(None) };
-    let engine = app.engine().clone();
-    let compiled = tokio::task::spawn_blocking(move || engine.grammar(&source)).await;
-    match compiled.map_err(|_| ApiError::internal("the grammar compiler ended"))? {
-        Ok(grammar) => Ok(Some(grammar)),
-        Err(EngineError::Text(error)) => Err(ApiError::field(field, error.to_string())),
-        Err(error) => Err(error.into()),
-    }
+    GrammarConstraint::new(request, app.tool_style(), tokenizer)
 }

@@ -1,4 +1,5 @@
-//! Runs a generation request: encodes its prompt, compiles its grammar, submits it, and has the events written as an answer or a stream.
+//! Runs a generation request: encodes its prompt, compiles its grammar, submits it, and has the
+//! events written as an answer or a stream.
 
 mod events;
 mod grammar;

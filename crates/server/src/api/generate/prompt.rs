@@ -7,12 +7,13 @@ use serde_json::Value;
 
 use crate::api::blocking;
 use crate::api::request::{Conversation, PromptInput, ToolOffer};
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 
-/// Renders a conversation with the model's chat template. `field`: the body's field that holds the messages.
+/// Renders a conversation with the model's chat template. `field`: the body's field that holds the
+/// messages.
 pub(crate) fn render(
-    app: &App,
+    app: &AppState,
     conversation: &Conversation,
     tools: &ToolOffer,
     field: &str,
@@ -34,7 +35,7 @@ pub(crate) fn render(
 
 /// The tokens of a request's prompt.
 pub(crate) fn encode(
-    app: &App,
+    app: &AppState,
     prompt: &PromptInput,
     tools: &ToolOffer,
     field: &str,
@@ -54,7 +55,7 @@ pub(crate) fn encode(
 }
 
 /// The tokens of a prediction.
-pub(crate) fn encode_prediction(app: &App, prediction: &str) -> Result<Vec<TokenId>, ApiError> {
+pub(crate) fn encode_prediction(app: &AppState, prediction: &str) -> Result<Vec<TokenId>, ApiError> {
     let tokenizer = app.engine().tokenizer().ok_or(EngineError::NoTokenizer)?;
     let encoded = blocking::run(prediction.len(), || tokenizer.encode(prediction, false));
     encoded.map_err(|e| ApiError::field("prediction.content", e.to_string()))

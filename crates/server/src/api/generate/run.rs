@@ -13,7 +13,7 @@ use crate::api::generate::pieces::{ExpectedCalls, OutputSplitter};
 use crate::api::generate::writer::AnswerWriter;
 use crate::api::generate::{grammar, prompt, stream, whole};
 use crate::api::request::GenerationRequest;
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::observe::arm::ArmAssignment;
 use crate::observe::context::RequestContext;
@@ -22,13 +22,14 @@ use crate::observe::observer::{RequestFacts, RequestObserver};
 /// The header that reports the arm of a request.
 const ARM: &str = "x-selfspec-arm";
 
-/// Generates what a request asks for. `writer` writes the answer, at once or as a stream; `serial` is unique to the answer and makes the ids
-/// of its tool calls unique.
+/// Generates what a request asks for. `writer` writes the answer, at once or as a stream; `serial`
+/// is unique to the answer and makes the ids of its tool calls unique.
 ///
 /// # Errors
-/// The request cannot be served, or fails before its answer has begun. A stream that has begun ends with an error event instead.
+/// The request cannot be served, or fails before its answer has begun. A stream that has begun ends
+/// with an error event instead.
 pub(crate) async fn generate(
-    app: &App,
+    app: &AppState,
     request: GenerationRequest,
     context: Arc<RequestContext>,
     writer: impl AnswerWriter,
@@ -39,36 +40,45 @@ pub(crate) async fn generate(
         Some(prediction) => prompt::encode_prediction(app, prediction)?,
         None => Vec::new(),
     };
-    let grammar = grammar::compile(app, &request).await?;
-    app.refuse_while_draining()?;
+    let constraint = grammar::constraint(app, &request)?;
     let drafting = &request.drafting;
     let share = app.speculate_share();
     let assigned = ArmAssignment::new(drafting.speculation.clone(), drafting.chosen, share, &context.id);
-    let permit = app.admission().admit(request.choices, request.choices * prompt.len());
-    let permit = permit.map_err(ApiError::overloaded)?;
-    let facts = RequestFacts {
-        arm: assigned.arm,
-        arm_source: assigned.source,
-        stream: request.output.stream,
-        choices: request.choices,
-        prompt_tokens: prompt.len(),
-        parameters: request.parameters(),
-    };
-    let observer = RequestObserver::new(app.metrics().clone(), app.recorder().cloned(), context, facts);
     let expected = ExpectedCalls::new(&request.tools, app.tool_style());
-    let template = Request {
+    let prompt_tokens = prompt.len();
+    let mut template = Request {
         max_tokens: request.end.max_tokens,
         sampling: request.sampling.clone(),
-        speculation: assigned.speculation,
+        speculation: assigned.speculation.clone(),
         stop: request.end.stop.clone(),
         ignore_eos: request.end.ignore_eos,
-        grammar,
         prediction,
         spelled: expected.as_ref().map_or_else(Vec::new, |_| app.tool_tags().to_vec()),
         logprobs: request.output.logprobs,
         deadline: app.request_timeout().map(|timeout| Instant::now() + timeout),
         ..Request::new(Prompt::Tokens(prompt))
     };
+    // Faults are reported before anything waits, and whatever the load is.
+    let checked = app.engine().check(&template, constraint.as_ref().map(|constraint| &constraint.source));
+    checked.map_err(|error| match &constraint {
+        Some(constraint) => constraint.refused(error, request.prompt_field),
+        None => ApiError::of_prompt(error, request.prompt_field),
+    })?;
+    app.refuse_while_draining()?;
+    let permit = app.admission().admit(request.choices, request.choices * prompt_tokens);
+    let permit = permit.map_err(ApiError::overloaded)?;
+    if let Some(constraint) = constraint {
+        template.grammar = Some(constraint.compile(app.engine(), template.deadline).await?);
+    }
+    let facts = RequestFacts {
+        arm: assigned.arm,
+        arm_source: assigned.source,
+        stream: request.output.stream,
+        choices: request.choices,
+        prompt_tokens,
+        parameters: request.parameters(),
+    };
+    let observer = RequestObserver::new(app.metrics().clone(), app.recorder().cloned(), context, facts);
     let requests = (0..request.choices).map(|index| of_choice(&template, index)).collect();
     let events = GenerationEvents::submit(app.engine(), requests, permit, &observer);
     let mut events = events.map_err(|error| ApiError::of_prompt(error, request.prompt_field))?;
@@ -76,7 +86,8 @@ pub(crate) async fn generate(
     let splitter = |index| OutputSplitter::new(expected.as_ref(), serial, index);
     let splitters: Vec<OutputSplitter> = (0..request.choices).map(splitter).collect();
     let mut response = if request.output.stream {
-        // A request that fails in the queue gets an error status. Later the stream has begun, and the error is an event.
+        // A request that fails in the queue gets an error status. Later the stream has begun, and
+        // the error is an event.
         events.begun().await?;
         stream::respond(writer, events, splitters, request.output)
     } else {

@@ -1,4 +1,5 @@
-//! The half of a dialect that writes: generated text and tool calls in, an answer or the events of a stream out.
+//! The half of a dialect that writes: generated text and tool calls in, an answer or the events of
+//! a stream out.
 
 use std::collections::VecDeque;
 
@@ -11,9 +12,11 @@ use crate::error::ApiError;
 
 /// Writes one answer in a dialect, as a whole or as a stream.
 ///
-/// For a whole answer, [`whole`](AnswerWriter::whole) is called once. For a stream, [`begin`](AnswerWriter::begin) is called first;
-/// then [`delta`](AnswerWriter::delta) for each choice that a round continued and [`choice_end`](AnswerWriter::choice_end) once a choice;
-/// at last either [`end`](AnswerWriter::end) or [`fail`](AnswerWriter::fail). `progress` has the timings so far; shape: (choice).
+/// For a whole answer, [`whole`](AnswerWriter::whole) is called once. For a stream,
+/// [`begin`](AnswerWriter::begin) is called first; then [`delta`](AnswerWriter::delta) for each
+/// choice that a round continued and [`choice_end`](AnswerWriter::choice_end) once a choice; at
+/// last either [`end`](AnswerWriter::end) or [`fail`](AnswerWriter::fail). `progress` has the
+/// timings so far; shape: (choice).
 pub(crate) trait AnswerWriter: Send + 'static {
     /// The media type of a stream.
     fn stream_type(&self) -> &'static str {

@@ -1,4 +1,5 @@
-//! Objects that chat completions and completions share: the head of an answer, usage, timings, tokens.
+//! Objects that chat completions and completions share: the head of an answer, usage, timings,
+//! tokens.
 
 use selfspec_engine::{Progress, Summary, TokenEvent};
 use selfspec_speculate::{DrafterKind, DrafterStats};
@@ -7,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::api::generate::OutputPiece;
 use crate::api::generate::writer::{AnswerEnd, StreamBuffer};
 use crate::api::request::OutputOptions;
-use crate::app::AnswerIdentity;
+use crate::app_state::AnswerIdentity;
 use crate::error::ApiError;
 
 /// The fields at the head of every answer and chunk, and what else each of them has.
@@ -134,7 +135,8 @@ fn timings_so_far(progress: &[Option<Progress>]) -> Value {
     timings(&progress.iter().flatten().copied().collect::<Vec<_>>())
 }
 
-/// Times and draft counts under llama-server's names, and `rounds`. Times are the longest of all choices.
+/// Times and draft counts under llama-server's names, and `rounds`. Times are the longest of all
+/// choices.
 fn timings(choices: &[Progress]) -> Value {
     let longest = |time: fn(&Progress) -> f64| choices.iter().map(time).fold(0.0, f64::max) * 1e3;
     let (prompt_ms, predicted_ms) = (longest(|p| p.prompt_s), longest(|p| p.predicted_s));

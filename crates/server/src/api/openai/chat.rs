@@ -14,12 +14,12 @@ use crate::api::openai::shared_fields::{self, OwnFields};
 use crate::api::openai::{messages, tools};
 use crate::api::receive::receive;
 use crate::api::request::{GenerationRequest, PromptInput};
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::http::limits::MOST_TOP;
 use crate::served_model::ServedModel;
 
-pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn handle(State(app): State<Arc<AppState>>, request: Request<Body>) -> Result<Response, ApiError> {
     let (request, context) = receive(&app, request, parse_chat).await?;
     let identity = app.next_answer();
     let serial = identity.serial.clone();

@@ -10,7 +10,7 @@ use crate::api::generate::writer::{AnswerEnd, AnswerWriter, ChoiceDelta, Finishe
 use crate::api::openai::answer::{self, AnswerHead, finish_reason, text_of, token_list};
 use crate::api::openai::logprobs::LogprobWriter;
 use crate::api::request::OutputOptions;
-use crate::app::AnswerIdentity;
+use crate::app_state::AnswerIdentity;
 use crate::error::ApiError;
 
 /// Writes the answer to a completion.

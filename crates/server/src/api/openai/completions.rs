@@ -14,7 +14,7 @@ use crate::api::openai::completion_writer::CompletionWriter;
 use crate::api::openai::shared_fields::{self, OwnFields};
 use crate::api::receive::receive;
 use crate::api::request::{GenerationRequest, PromptInput, ToolOffer};
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::http::limits::MOST_TOP;
 use crate::served_model::ServedModel;
@@ -22,7 +22,7 @@ use crate::served_model::ServedModel;
 /// OpenAI's default for `max_tokens`.
 const DEFAULT_TOKENS: usize = 16;
 
-pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn handle(State(app): State<Arc<AppState>>, request: Request<Body>) -> Result<Response, ApiError> {
     let (request, context) = receive(&app, request, parse_completion).await?;
     let identity = app.next_answer();
     let serial = identity.serial.clone();

@@ -10,8 +10,9 @@ use crate::http::limits::{LARGEST_SCHEMA, SCHEMA_DEPTH};
 
 const FIELD: &str = "response_format";
 
-/// Takes the field: the format, and the field to name when its source is refused. Besides OpenAI's three types there are
-/// `{"type": "regex", "regex": ...}` and `{"type": "lark", "lark": ...}`. A schema constrains the answer with and without `strict`.
+/// Takes the field: the format, and the field to name when its source is refused. Besides OpenAI's
+/// three types there are `{"type": "regex", "regex": ...}` and `{"type": "lark", "lark": ...}`. A
+/// schema constrains the answer with and without `strict`.
 pub(super) fn read(fields: &mut RequestFields) -> Result<(AnswerFormat, &'static str), ApiError> {
     let Some(map) = fields.object(FIELD)? else { return Ok((AnswerFormat::Text, FIELD)) };
     let mut fields = RequestFields::within(FIELD, map);

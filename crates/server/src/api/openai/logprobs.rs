@@ -27,7 +27,8 @@ impl LogprobWriter {
         json!({ "content": tokens.iter().map(entry).collect::<Vec<_>>() })
     }
 
-    /// The form of completions. `offset`: characters of the choice's tokens before these; these are added to it.
+    /// The form of completions. `offset`: characters of the choice's tokens before these; these are
+    /// added to it.
     pub(super) fn completion(&self, tokens: &[TokenEvent], offset: &mut usize) -> Value {
         let own = |token: &TokenEvent| token.logprob.as_ref().map_or(0.0, |l| finite(l.logprob));
         let top = |token: &TokenEvent| {

@@ -1,4 +1,5 @@
-//! The fields `messages` and `chat_template_kwargs`: a conversation, and variables of the chat template.
+//! The fields `messages` and `chat_template_kwargs`: a conversation, and variables of the chat
+//! template.
 
 use std::collections::HashMap;
 
@@ -27,7 +28,8 @@ pub(crate) fn read(fields: &mut RequestFields) -> Result<Conversation, ApiError>
     Ok(Conversation { messages, template_variables: fields.object("chat_template_kwargs")?.unwrap_or_default() })
 }
 
-/// Adds the function's name to tool results, which only have the call's id: some templates print it.
+/// Adds the function's name to tool results, which only have the call's id: some templates print
+/// it.
 fn name_tool_results(messages: &mut [Message]) {
     let mut names: HashMap<String, String> = HashMap::new();
     for message in messages {

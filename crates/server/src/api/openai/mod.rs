@@ -17,17 +17,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use crate::app::App;
+use crate::app_state::AppState;
 
 pub use chat::parse_chat;
 pub use completions::parse_completion;
 
 /// The paths that generate text.
-pub(crate) fn generation_routes() -> Router<Arc<App>> {
+pub(crate) fn generation_routes() -> Router<Arc<AppState>> {
     Router::new().route("/v1/chat/completions", post(chat::handle)).route("/v1/completions", post(completions::handle))
 }
 
 /// The other paths.
-pub(crate) fn other_routes() -> Router<Arc<App>> {
+pub(crate) fn other_routes() -> Router<Arc<AppState>> {
     Router::new().route("/v1/models", get(models::list)).route("/v1/models/{*id}", get(models::one))
 }

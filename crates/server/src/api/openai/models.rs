@@ -6,10 +6,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
-use crate::app::App;
+use crate::app_state::AppState;
 use crate::error::ApiError;
 
-fn model(app: &App) -> Value {
+fn model(app: &AppState) -> Value {
     json!({
         "id": app.model().id,
         "object": "model",
@@ -19,11 +19,11 @@ fn model(app: &App) -> Value {
     })
 }
 
-pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
+pub(crate) async fn list(State(app): State<Arc<AppState>>) -> Json<Value> {
     Json(json!({ "object": "list", "data": [model(&app)] }))
 }
 
-pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn one(State(app): State<Arc<AppState>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     if id == app.model().id {
         return Ok(Json(model(&app)));
     }

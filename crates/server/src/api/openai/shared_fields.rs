@@ -58,7 +58,8 @@ fn check_model(fields: &mut RequestFields, model: &ServedModel) -> Result<(), Ap
     }
 }
 
-/// Refuses other servers' names of fields that this server has under OpenAI's names. Ignoring them would change the answer.
+/// Refuses other servers' names of fields that this server has under OpenAI's names. Ignoring them
+/// would change the answer.
 fn refuse_other_names(fields: &mut RequestFields) -> Result<(), ApiError> {
     let names = [
         ("guided_json", "response_format"),

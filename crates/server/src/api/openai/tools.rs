@@ -1,4 +1,5 @@
-//! The fields `tools`, `tool_choice` and `parallel_tool_calls`: the tools that the model may or must call.
+//! The fields `tools`, `tool_choice` and `parallel_tool_calls`: the tools that the model may or
+//! must call.
 
 use serde_json::{Map, Value, json};
 

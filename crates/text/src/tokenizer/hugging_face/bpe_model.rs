@@ -1,4 +1,5 @@
-//! The `model` of tokenizer.json as it is written, read without intermediate copies: it holds nearly all of the file.
+//! The `model` of tokenizer.json as it is written, read without intermediate copies: it holds
+//! nearly all of the file.
 
 use std::collections::HashMap;
 use std::fmt;

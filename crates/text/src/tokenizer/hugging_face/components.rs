@@ -138,7 +138,8 @@ impl TextPipeline {
             return Err(unsupported("pre_tokenizer", value));
         };
         if self.normalizer.marks_are_spaces {
-            // After spaces have become `▁`, a pattern for a space matches nothing; others would see real spaces here.
+            // After spaces have become `▁`, a pattern for a space matches nothing; others would see
+            // real spaces here.
             return if literal == Some(" ") { Ok(()) } else { Err(unsupported("pre_tokenizer", value)) };
         }
         let behavior = match text(value, "behavior") {

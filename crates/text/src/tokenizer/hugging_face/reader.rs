@@ -1,7 +1,7 @@
 //! Tokenizers from a Hugging Face folder: tokenizer.json and tokenizer_config.json.
 //!
-//! Of tokenizer.json's many components those are implemented that decoder-only models use; any other is an error, since
-//! leaving it out would give other tokens.
+//! Of tokenizer.json's many components those are implemented that decoder-only models use; any
+//! other is an error, since leaving it out would give other tokens.
 
 use std::collections::HashMap;
 
@@ -122,11 +122,13 @@ impl Templates {
 }
 
 impl Tokenizer {
-    /// Makes a tokenizer from the bytes of tokenizer.json and, if there is one, tokenizer_config.json (which names BOS and EOS
-    /// and holds the chat template: [`Tokenizer::chat_template_source`]).
+    /// Makes a tokenizer from the bytes of tokenizer.json and, if there is one,
+    /// tokenizer_config.json (which names BOS and EOS and holds the chat template:
+    /// [`Tokenizer::chat_template_source`]).
     ///
     /// # Errors
-    /// [`TextError::BadJson`], and [`TextError::Unsupported`] for components that are not implemented.
+    /// [`TextError::BadJson`], and [`TextError::Unsupported`] for components that are not
+    /// implemented.
     pub fn from_hf(tokenizer_json: &[u8], tokenizer_config: Option<&[u8]>) -> Result<Tokenizer, TextError> {
         let bad = |file: &'static str| move |e: serde_json::Error| TextError::BadJson { file, what: in_json_words(&e) };
         let file: File = serde_json::from_slice(tokenizer_json).map_err(bad(TOKENIZER))?;

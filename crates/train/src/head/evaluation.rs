@@ -1,4 +1,4 @@
-//! How good a head is: what it would draft on texts that were held out of training, against what the full model says there.
+//! [`HeadEvaluation`]: compares the drafts of a head on held-out texts with the full model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,62 +22,64 @@ use crate::math::wide::{LANES, exp, wide};
 
 /// The temperature at which distributions are compared.
 pub const TEMPERATURE: f32 = 0.8;
-/// Rows that go through a vocabulary together.
+/// Rows whose logits are computed together.
 const CHUNK: usize = 240;
-/// Tokens of the whole vocabulary that are multiplied by at a time.
+/// Tokens of the whole vocabulary in one product.
 const TOKENS: usize = 2048;
 /// Rows of a group of texts.
 const GROUP: usize = 768;
-/// Stands for a token outside of the draft vocabulary.
+/// A token outside the draft vocabulary.
 const OUTSIDE: u32 = u32::MAX;
 
-/// How a head does in one domain, as means over every position of the answers where a round could begin.
+/// The acceptance of a head in one domain, as means over every position of the answers where a
+/// round could start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Acceptance {
+pub struct HeldOutAcceptance {
     /// Rounds.
     pub rounds: usize,
-    /// Share of drafts that are the model's most likely token: of the first of a round; of the second where the first was; and so on.
+    /// Share of drafts that are the model's most likely token: of the first draft of a round; of
+    /// the second if the first was; and so on.
     pub greedy: Vec<f64>,
-    /// Sum of min(p, q) at [`TEMPERATURE`], which is the chance that rejection sampling accepts: of the first draft; of the second where the first
-    /// was accepted; and so on.
+    /// Sum of min(p, q) at [`TEMPERATURE`], the probability that rejection sampling accepts: of the
+    /// first draft; of the second if the first was accepted; and so on.
     pub sampled: Vec<f64>,
-    /// Drafts accepted in a round of as many, greedily.
+    /// Mean number of accepted drafts in a round, with greedy sampling.
     pub greedy_length: f64,
     /// The same at [`TEMPERATURE`].
     pub sampled_length: f64,
 }
 
-/// How a head does, by domain and in all.
+/// The acceptance of a head, by domain and overall.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Judgement {
+pub struct HeadEvaluation {
     /// By domain.
-    pub domains: BTreeMap<String, Acceptance>,
-    /// In all domains together, every position counting the same.
-    pub all: Acceptance,
+    pub domains: BTreeMap<String, HeldOutAcceptance>,
+    /// In all domains together, with equal weight for every position.
+    pub all: HeldOutAcceptance,
 }
 
-/// What the full model says at a position: its most likely token, as an index in the draft vocabulary, and the logarithm of the sum of
-/// exponentials of all logits at [`TEMPERATURE`].
+/// The full model's prediction at a position: its most likely token, as an index in the draft
+/// vocabulary, and the logarithm of the sum of exponentials of all logits at [`TEMPERATURE`].
 #[derive(Clone, Copy)]
-struct Truth {
+struct ModelPrediction {
     token: u32,
     log_sum: f32,
 }
 
 /// Texts that go through the head together.
-struct Group {
+struct TextGroup {
     texts: Vec<usize>,
-    truths: Vec<Truth>, // (row that counts)
+    predictions: Vec<ModelPrediction>, // (row that counts)
 }
 
-/// Held-out texts, and what the full model says in them.
-pub(crate) struct Judge {
-    groups: Vec<Group>,
+/// Held-out texts with the full model's predictions.
+pub(crate) struct HeldOutEvaluator {
+    groups: Vec<TextGroup>,
     domains: Vec<String>, // (text of the corpus)
 }
 
-impl Judge {
-    /// Computes what the full model says in the texts `held_out`.
+impl HeldOutEvaluator {
+    /// Computes the full model's predictions in the texts `held_out`.
     pub(crate) fn new(
         model: &CpuModel,
         frozen: &Frozen,
@@ -86,13 +88,13 @@ impl Judge {
         corpus: &Corpus,
         held_out: &[usize],
         threads: usize,
-    ) -> Result<Judge, TrainError> {
-        let mut groups: Vec<Group> = Vec::new();
+    ) -> Result<HeldOutEvaluator, TrainError> {
+        let mut groups: Vec<TextGroup> = Vec::new();
         let mut rows_left = 0;
         for text in held_out {
             let len = corpus.texts[*text].tokens.len();
             if len > rows_left {
-                groups.push(Group { texts: Vec::new(), truths: Vec::new() });
+                groups.push(TextGroup { texts: Vec::new(), predictions: Vec::new() });
                 rows_left = GROUP.max(len);
             }
             rows_left -= len;
@@ -110,24 +112,24 @@ impl Judge {
             normed.resize(from + states.len(), 0.0);
             frozen.norm(&states, &mut normed[from..]);
         }
-        let mut truths = truths(model, ids, &normed, threads).into_iter();
+        let mut predictions = predict(model, ids, &normed, threads).into_iter();
         for (group, count) in groups.iter_mut().zip(counted) {
-            group.truths = truths.by_ref().take(count).collect();
+            group.predictions = predictions.by_ref().take(count).collect();
         }
-        Ok(Judge { groups, domains: corpus.texts.iter().map(|text| text.domain.clone()).collect() })
+        Ok(HeldOutEvaluator { groups, domains: corpus.texts.iter().map(|text| text.domain.clone()).collect() })
     }
 
     /// Runs the head `drafts` positions ahead of every position that counts.
-    pub(crate) fn judge(
+    pub(crate) fn evaluate(
         &self,
         w: &Weights,
         frozen: &Frozen,
         source: &RowSource,
         drafts: usize,
         threads: usize,
-    ) -> Result<Judgement, TrainError> {
+    ) -> Result<HeadEvaluation, TrainError> {
         let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Tallies>> = self.groups.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
+        let results: Vec<Mutex<GroupCounts>> = self.groups.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, self.groups.len().max(1)) {
                 scope.spawn(|| {
@@ -135,43 +137,44 @@ impl Judge {
                     loop {
                         let i = next.fetch_add(1, Ordering::Relaxed);
                         let Some(group) = self.groups.get(i) else { break };
-                        let result = group.judge(w, frozen, source, drafts, &mut rollout, &mut rows);
+                        let result = group.evaluate(w, frozen, source, drafts, &mut rollout, &mut rows);
                         *results[i].lock().unwrap_or_else(PoisonError::into_inner) = result;
                     }
                 });
             }
         });
-        let (mut domains, mut all): (BTreeMap<String, Tally>, _) = (BTreeMap::new(), Tally::new(drafts));
+        let (mut domains, mut all): (BTreeMap<String, AcceptanceCounts>, _) =
+            (BTreeMap::new(), AcceptanceCounts::new(drafts));
         for result in results {
-            for (text, tally) in result.into_inner().unwrap_or_else(PoisonError::into_inner)? {
-                all.add(&tally);
-                domains.entry(self.domains[text].clone()).or_insert_with(|| Tally::new(drafts)).add(&tally);
+            for (text, counts) in result.into_inner().unwrap_or_else(PoisonError::into_inner)? {
+                all.add(&counts);
+                domains.entry(self.domains[text].clone()).or_insert_with(|| AcceptanceCounts::new(drafts)).add(&counts);
             }
         }
-        let domains = domains.into_iter().map(|(domain, tally)| (domain, tally.acceptance())).collect();
-        Ok(Judgement { domains, all: all.acceptance() })
+        let domains = domains.into_iter().map(|(domain, counts)| (domain, counts.acceptance())).collect();
+        Ok(HeadEvaluation { domains, all: all.acceptance() })
     }
 }
 
-/// What came of the texts of a group.
-type Tallies = Result<Vec<(usize, Tally)>, TrainError>;
+/// The counts of each text of a group.
+type GroupCounts = Result<Vec<(usize, AcceptanceCounts)>, TrainError>;
 
 /// Counts over rounds. Shape of each: (draft).
-struct Tally {
+struct AcceptanceCounts {
     rounds: usize,
-    reached: Vec<f64>, // rounds in which all drafts before this one agree, and there is a position for it
-    agreed: Vec<f64>,  // and it agrees too
-    chance: Vec<f64>, // sum of the chances that all drafts before this one are accepted, where there is a position for it
-    accepted: Vec<f64>, // and it is too
+    reached: Vec<f64>,  // rounds whose earlier drafts all agree and that have a position for this one
+    agreed: Vec<f64>,   // and this one agrees too
+    chance: Vec<f64>, // sum of the probabilities that all earlier drafts are accepted, for rounds with a position for this one
+    accepted: Vec<f64>, // and this one is accepted too
 }
 
-impl Tally {
-    fn new(drafts: usize) -> Tally {
+impl AcceptanceCounts {
+    fn new(drafts: usize) -> AcceptanceCounts {
         let zeros = || vec![0.0; drafts];
-        Tally { rounds: 0, reached: zeros(), agreed: zeros(), chance: zeros(), accepted: zeros() }
+        AcceptanceCounts { rounds: 0, reached: zeros(), agreed: zeros(), chance: zeros(), accepted: zeros() }
     }
 
-    fn add(&mut self, other: &Tally) {
+    fn add(&mut self, other: &AcceptanceCounts) {
         self.rounds += other.rounds;
         for (to, from) in [
             (&mut self.reached, &other.reached),
@@ -183,12 +186,12 @@ impl Tally {
         }
     }
 
-    fn acceptance(&self) -> Acceptance {
+    fn acceptance(&self) -> HeldOutAcceptance {
         let shares = |part: &[f64], whole: &[f64]| -> Vec<f64> {
             part.iter().zip(whole).map(|(p, w)| if *w > 0.0 { p / w } else { 0.0 }).collect()
         };
         let length = |part: &[f64]| part.iter().sum::<f64>() / self.rounds.max(1) as f64;
-        Acceptance {
+        HeldOutAcceptance {
             rounds: self.rounds,
             greedy: shares(&self.agreed, &self.reached),
             sampled: shares(&self.accepted, &self.chance),
@@ -198,8 +201,8 @@ impl Tally {
     }
 }
 
-impl Group {
-    fn judge(
+impl TextGroup {
+    fn evaluate(
         &self,
         w: &Weights,
         frozen: &Frozen,
@@ -207,39 +210,50 @@ impl Group {
         drafts: usize,
         rollout: &mut Rollout,
         rows: &mut Rows,
-    ) -> Tallies {
+    ) -> GroupCounts {
         source.load(&self.texts, rows)?;
         rollout.forward(w, rows, drafts);
-        let verdicts: Vec<_> = (0..rollout.steps()).map(|step| self.verdicts(w, frozen, rows, rollout, step)).collect();
+        let comparisons: Vec<_> =
+            (0..rollout.steps()).map(|step| self.compare_rows(w, frozen, rows, rollout, step)).collect();
         // An unfused head computes the same in every step.
-        let of = |step: usize| &verdicts[step.min(verdicts.len() - 1)];
-        let tally = |sequence: &std::ops::Range<usize>| {
-            let mut tally = Tally::new(drafts);
+        let of = |step: usize| &comparisons[step.min(comparisons.len() - 1)];
+        let counts = |sequence: &std::ops::Range<usize>| {
+            let mut counts = AcceptanceCounts::new(drafts);
             for start in sequence.clone().filter(|row| rows.counts(*row, 0)) {
-                tally.rounds += 1;
+                counts.rounds += 1;
                 let (mut agree, mut chance) = (true, 1.0);
                 for draft in (0..drafts).take_while(|d| start + d < sequence.end && rows.counts(start + d, *d)) {
                     let (agrees, overlap) = of(draft)[start + draft];
-                    tally.reached[draft] += f64::from(u8::from(agree));
-                    tally.chance[draft] += chance;
+                    counts.reached[draft] += f64::from(u8::from(agree));
+                    counts.chance[draft] += chance;
                     agree &= agrees;
                     chance *= f64::from(overlap);
-                    tally.agreed[draft] += f64::from(u8::from(agree));
-                    tally.accepted[draft] += chance;
+                    counts.agreed[draft] += f64::from(u8::from(agree));
+                    counts.accepted[draft] += chance;
                 }
             }
-            tally
+            counts
         };
-        Ok(self.texts.iter().copied().zip(rows.sequences.iter().map(tally)).collect())
+        Ok(self.texts.iter().copied().zip(rows.sequences.iter().map(counts)).collect())
     }
 
-    /// For every row, whether the head's most likely token is the model's, and the overlap of their distributions.
-    fn verdicts(&self, w: &Weights, frozen: &Frozen, rows: &Rows, rollout: &Rollout, step: usize) -> Vec<(bool, f32)> {
+    /// For every row, whether the head's most likely token is the model's, and the overlap of their
+    /// distributions.
+    fn compare_rows(
+        &self,
+        w: &Weights,
+        frozen: &Frozen,
+        rows: &Rows,
+        rollout: &Rollout,
+        step: usize,
+    ) -> Vec<(bool, f32)> {
         let (dim, vocab, mut scratch) = (w.shape.dim, frozen.vocab(), ProductScratch::default());
-        let mut verdicts = vec![(false, 0.0); rows.len()];
+        let mut comparisons = vec![(false, 0.0); rows.len()];
         let counted: Vec<usize> = (0..rows.len()).filter(|row| rows.counts(*row, 0)).collect();
-        let truths: Vec<(usize, Truth)> = counted.into_iter().zip(self.truths.iter().copied()).collect();
-        let wanted: Vec<(usize, Truth)> = truths.into_iter().filter(|(row, _)| rows.counts(*row, step)).collect();
+        let predictions: Vec<(usize, ModelPrediction)> =
+            counted.into_iter().zip(self.predictions.iter().copied()).collect();
+        let wanted: Vec<(usize, ModelPrediction)> =
+            predictions.into_iter().filter(|(row, _)| rows.counts(*row, step)).collect();
         let (mut states, mut inverse) = (Vec::new(), vec![0.0; CHUNK]);
         let mut normed = vec![0.0; CHUNK * dim];
         let (mut targets, mut logits) = (vec![0.0; CHUNK * vocab], vec![0.0; CHUNK * vocab]);
@@ -254,21 +268,21 @@ impl Group {
             norm(&states, dim, weight, w.shape.eps, &mut inverse[..chunk.len()], normed);
             frozen.logits(normed, &mut logits, &mut scratch);
             let rows = chunk.iter().zip(targets.chunks_exact(vocab).zip(logits.chunks_exact_mut(vocab)));
-            for ((row, truth), (target, logits)) in rows {
+            for ((row, prediction), (target, logits)) in rows {
                 let best = highest(logits);
-                let overlap = overlap(logits, target, truth.log_sum);
-                verdicts[*row] = (best as u32 == truth.token, overlap);
+                let overlap = overlap(logits, target, prediction.log_sum);
+                comparisons[*row] = (best as u32 == prediction.token, overlap);
             }
         }
-        verdicts
+        comparisons
     }
 }
 
-/// What the full model says at each of some normed final states, (row, dim).
-fn truths(model: &CpuModel, ids: &[TokenId], normed: &[f32], threads: usize) -> Vec<Truth> {
+/// The full model's predictions at normed final states, (row, dim).
+fn predict(model: &CpuModel, ids: &[TokenId], normed: &[f32], threads: usize) -> Vec<ModelPrediction> {
     let (dim, vocab) = (model.config().dim, model.vocab());
     let count = normed.len() / dim;
-    // Of each row: the highest logit and its token, and the sum of exponentials relative to it.
+    // For each row: the highest logit and its token, and the sum of exponentials relative to it.
     let mut best = vec![(f32::NEG_INFINITY, 0usize, 0.0f64); count];
     let share = count.div_ceil(threads.max(1)).max(1);
     for from in (0..vocab).step_by(TOKENS) {
@@ -299,15 +313,15 @@ fn truths(model: &CpuModel, ids: &[TokenId], normed: &[f32], threads: usize) -> 
             }
         });
     }
-    let truth = |(logit, token, sum): (f32, usize, f64)| Truth {
+    let prediction = |(logit, token, sum): (f32, usize, f64)| ModelPrediction {
         token: ids.binary_search(&(token as TokenId)).map_or(OUTSIDE, |i| i as u32),
         log_sum: logit / TEMPERATURE + sum.ln() as f32,
     };
-    best.into_iter().map(truth).collect()
+    best.into_iter().map(prediction).collect()
 }
 
 wide! {
-    /// Where the highest value of a row is: the first, if there are several.
+    /// Index of the highest value of a row, the first of equal ones.
     fn highest<'a>(row: &'a [f32]) -> usize {
         let top = top(row);
         row.iter().position(|x| *x == top).unwrap_or(0)
@@ -326,8 +340,8 @@ wide! {
         total
     }
 
-    /// Sum of min(p, q) at [`TEMPERATURE`]: q of the head's logits, which are overwritten, and p of the full model's, whose sum over the whole
-    /// vocabulary has this logarithm.
+    /// Sum of min(p, q) at [`TEMPERATURE`]: q of the head's logits, which are overwritten, and p of
+    /// the full model's, whose sum over the whole vocabulary has this logarithm.
     fn overlap<'a>(logits: &'a mut [f32], targets: &'a [f32], log_sum: f32) -> f32 {
         let top = top(logits);
         let mut sums = [0.0f32; LANES];

@@ -5,7 +5,7 @@ const MOST: usize = 16 << 20;
 
 /// A stream of events that has been read up to some byte.
 #[derive(Debug, Default)]
-pub(super) struct SseDecoder {
+pub(crate) struct SseDecoder {
     line: Vec<u8>,
     data: Option<Vec<u8>>, // of the event that has begun; its lines with newlines between
     after_cr: bool,
@@ -17,7 +17,7 @@ impl SseDecoder {
     ///
     /// # Errors
     /// An event is too long or not UTF-8.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let mut events = Vec::new();
         for &byte in bytes {
             let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');

@@ -20,7 +20,7 @@ use crate::served_model::ServedModel;
 use crate::short_hash::short_hash;
 
 /// The state that all requests share.
-pub(crate) struct App {
+pub(crate) struct AppState {
     engine: Arc<Engine>,
     model: ServedModel,
     fingerprint: String,
@@ -48,7 +48,7 @@ pub(crate) struct AnswerIdentity {
     pub(crate) fingerprint: String,
 }
 
-impl App {
+impl AppState {
     pub(crate) fn new(engine: Arc<Engine>, options: &ServeOptions) -> Result<Arc<Self>, ServeError> {
         let tool_style = options
             .tool_style
@@ -63,7 +63,7 @@ impl App {
             }
             None => None,
         };
-        Ok(Arc::new(App {
+        Ok(Arc::new(AppState {
             model: ServedModel::new(&engine, &options.model_id).map_err(ServeError::Tuning)?,
             fingerprint: fingerprint(&engine),
             tool_style,

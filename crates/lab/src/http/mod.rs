@@ -1,0 +1,7 @@
+//! The way to servers: one configuration of clients, one reader of event streams.
+
+mod agent;
+mod sse;
+
+pub(crate) use agent::{CONNECT_S, agent_config, bearer};
+pub(crate) use sse::SseDecoder;
