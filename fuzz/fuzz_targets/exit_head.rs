@@ -1,4 +1,5 @@
-//! Any bytes as the file of an exit head, for a tiny model: a head that fits the model, or an error on one line.
+//! Any bytes as the file of an exit head, for a tiny model: a head that fits the model, or an error
+//! on one line.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

@@ -1,5 +1,5 @@
-//! Any schema, regular expression or Lark grammar: refused on one line, or compiled; then every token that it
-//! allows can be taken, and taken back.
+//! Any schema, regular expression or Lark grammar: refused on one line, or compiled; then every
+//! token that it allows can be taken, and taken back.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,5 @@
-//! Any bytes as a record of requests: requests whose times are possible, or an error that names the line.
+//! Any bytes as a record of requests: requests whose times are possible, or an error that names the
+//! line.
 #![no_main]
 
 use std::path::Path;

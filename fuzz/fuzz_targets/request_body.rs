@@ -1,7 +1,7 @@
 //! Any bytes as the body of a chat or a completion: a request, or an error on one line.
 //!
-//! The first byte chooses the endpoint. Messages of the history, calls of functions in them, schemas
-//! and grammars are parts of a body.
+//! The first byte chooses the endpoint. Messages of the history, calls of functions in them,
+//! schemas and grammars are parts of a body.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Any answer in any style of calls, cut anywhere: all of its text comes out as words or calls, however it is cut.
+//! Any answer in any style of calls, cut anywhere: all of its text comes out as words or calls,
+//! however it is cut.
 #![no_main]
 
 use std::sync::Arc;

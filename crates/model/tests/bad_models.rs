@@ -1,5 +1,5 @@
-//! Models whose files are whole but whose contents are impossible: each is refused with the field or
-//! tensor named, before any of it runs.
+//! Models whose files are whole but whose contents are impossible: each is refused with the field
+//! or tensor named, before any of it runs.
 
 use std::path::Path;
 

@@ -46,8 +46,8 @@ fn weights(name: &str, len: usize, offset: f32, scale: f32) -> Vec<f32> {
     (0..len).map(|i| offset + scale * unit(i)).collect()
 }
 
-/// Every architecture, in float32, against transformers. The differences that int8 activations explain
-/// do not occur here.
+/// Every architecture, in float32, against transformers. The differences that int8 activations
+/// explain do not occur here.
 #[test]
 fn tiny_models_of_every_architecture_give_the_logits_of_transformers() {
     let golden: Value = serde_json::from_str(include_str!("golden/tiny.json")).expect("valid");

@@ -199,7 +199,8 @@ fn table(schema: &Value, out: &mut String) {
     out.push('\n');
 }
 
-/// A paragraph in lines of at most 100 characters. `first` begins the first line, and as many spaces the others.
+/// A paragraph in lines of at most 100 characters. `first` begins the first line, and as many
+/// spaces the others.
 fn wrapped(first: &str, text: &str) -> String {
     let mut lines = vec![first.to_owned()];
     let mut begun = false; // whether the last line has a word

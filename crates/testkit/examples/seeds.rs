@@ -60,7 +60,8 @@ fn main() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bodies, records, tunings, grammars and answers: the bytes by which a target chooses, then a text.
+/// Bodies, records, tunings, grammars and answers: the bytes by which a target chooses, then a
+/// text.
 fn requests(corpus: &Path) -> io::Result<()> {
     let seeds: [(&str, &[u8], &str); 12] = [
         (

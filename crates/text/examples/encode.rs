@@ -1,7 +1,8 @@
-//! Encodes texts for `tools/tokenizer-check`: reads JSON lines with a string each, writes JSON lines with ids each.
+//! Encodes texts for `tools/tokenizer-check`: reads JSON lines with a string each, writes JSON
+//! lines with ids each.
 //!
-//! `encode (gguf FILE | hf DIR) [plain|prompt] < texts.jsonl > ids.jsonl`; `prompt` takes spellings of control tokens as
-//! tokens. Figures about loading and speed go to standard error.
+//! `encode (gguf FILE | hf DIR) [plain|prompt] < texts.jsonl > ids.jsonl`; `prompt` takes spellings
+//! of control tokens as tokens. Figures about loading and speed go to standard error.
 
 #![allow(clippy::print_stdout, reason = "its output is the data")]
 

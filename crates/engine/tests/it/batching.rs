@@ -128,7 +128,8 @@ fn a_seed_gives_the_same_tokens_again_and_none_gives_others() {
     assert_ne!(ask(None), ask(None));
 }
 
-/// The cache is so small that requests give way to older ones and are computed again: nobody can tell from what they get.
+/// The cache is so small that requests give way to older ones and are computed again: nobody can
+/// tell from what they get.
 #[test]
 fn requests_that_give_way_are_computed_again_to_the_same_bits() {
     let loaded = tiny();
@@ -150,7 +151,8 @@ fn requests_that_give_way_are_computed_again_to_the_same_bits() {
     }
 }
 
-/// Requests that begin alike share the KV of what they have in common, and get what they get without it.
+/// Requests that begin alike share the KV of what they have in common, and get what they get
+/// without it.
 #[test]
 fn a_shared_beginning_is_read_once_and_changes_no_bit() {
     let loaded = tiny();
@@ -210,7 +212,8 @@ fn a_request_that_gave_way_can_be_cancelled_while_it_waits() {
 #[test]
 fn requests_wait_in_order_for_pages_of_a_small_cache() {
     let faults = faults();
-    // Four pages: the first round takes one, so that four begin, and the younger ones give way as the others grow.
+    // Four pages: the first round takes one, so that four begin, and the younger ones give way as
+    // the others grow.
     let engine = engine(FaultyBackend::new(scripted_with(vec![5], 100, 512, 4), &faults), None);
     let asked = [20, 40, 20, 20, 60, 10, 30];
     faults.hold.store(true, Ordering::SeqCst);
@@ -236,7 +239,8 @@ fn requests_wait_in_order_for_pages_of_a_small_cache() {
 
 #[test]
 fn a_draft_at_the_edge_of_its_pages_has_room() {
-    // 1 + 15 positions fill a page; drafts reach beyond it, and what is set aside covers them even when the cache is full.
+    // 1 + 15 positions fill a page; drafts reach beyond it, and what is set aside covers them even
+    // when the cache is full.
     let engine = engine(scripted_with((20..60).collect(), 100, 512, 4), None);
     let generations: Vec<_> = (0..6)
         .map(|_| {
@@ -286,7 +290,8 @@ fn the_rows_computed_are_those_that_reuse_of_kept_states_leaves() {
             stats.layer_rows,
             "what speculation claims is what was computed"
         );
-        // Prompt: 6 rows in full. A round of d drafts: d*L to draft, L for the last draft's row, (d+1)*(N-L) to verify.
+        // Prompt: 6 rows in full. A round of d drafts: d*L to draft, L for the last draft's row,
+        // (d+1)*(N-L) to verify.
         let (l, n) = (exit as u64, 4);
         let rounds = stats.rounds - 1;
         let per_round = stats.drafted * l + rounds * l + (stats.drafted + rounds) * (n - l);

@@ -11,7 +11,8 @@ use selfspec_testkit::faulty_backend::Faults;
 use selfspec_text::GgufVocab;
 use selfspec_text::Tokenizer;
 
-/// The byte-level tokenizer of the test kit: tokens 0..256 are bytes in an order of their own, then merges, then control tokens.
+/// The byte-level tokenizer of the test kit: tokens 0..256 are bytes in an order of their own, then
+/// merges, then control tokens.
 pub(crate) fn tokenizer() -> Arc<Tokenizer> {
     tokenizer_of(Vocab::byte_level())
 }
@@ -42,8 +43,8 @@ pub(crate) fn bytes_of(tokenizer: &Tokenizer, text: &str) -> Vec<TokenId> {
 
 pub(crate) const LAYERS: usize = 4;
 
-/// A model that says a script, whatever the prompt, and whose drafts are wrong at every fifth position: rounds
-/// accept 0 to 4 drafts and reject others.
+/// A model that says a script, whatever the prompt, and whose drafts are wrong at every fifth
+/// position: rounds accept 0 to 4 drafts and reject others.
 pub(crate) fn scripted(script: Vec<TokenId>, vocab: usize) -> FakeTarget {
     fake_target(FakeOptions::scripted(script, vocab))
 }

@@ -54,7 +54,8 @@ fn a_row_that_the_backend_refuses_ends_its_own_request_only() {
     }
 }
 
-/// Requests over a fake target whose drafts are often right: plain, layer skip of two depths, prompt lookup.
+/// Requests over a fake target whose drafts are often right: plain, layer skip of two depths,
+/// prompt lookup.
 fn drafting(ask: impl Fn(u32) -> Request) -> Vec<Request> {
     let speculations = [SpeculationParams::off(), layer_skip(8, 3, 4), layer_skip(8, 6, 8), prompt_lookup(5)];
     let requests = speculations.into_iter().cycle().take(8).zip(10..);

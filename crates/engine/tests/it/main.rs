@@ -1,4 +1,5 @@
-//! The engine from outside: over backends whose output is known, over backends that fail, and over tiny models.
+//! The engine from outside: over backends whose output is known, over backends that fail, and over
+//! tiny models.
 
 mod batching;
 mod common;

@@ -261,7 +261,8 @@ fn a_cache_of_q8_holds_more_positions_in_the_same_bytes_and_is_as_lossless() {
     assert!(q8 * 10 >= f16 * 14, "{q8} pages of q8, {f16} of f16");
 }
 
-/// A tuning that found something else to pay does not stand in the way of a head that the user names.
+/// A tuning that found something else to pay does not stand in the way of a head that the user
+/// names.
 #[test]
 fn a_named_exit_head_wins_over_a_tuning() {
     let dir = tempfile::tempdir().expect("a folder");

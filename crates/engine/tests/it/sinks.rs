@@ -98,7 +98,8 @@ fn a_request_whose_consumer_is_slow_gives_its_pages_to_others_and_goes_on_to_the
         let expected = answer(&engine, ask());
         let slow = Consumer { most: Some(60), ..Consumer::default() };
         submit(&engine, ask(), &slow);
-        // One place, and the others come to their ends: the slow one does not hold it, nor any page.
+        // One place, and the others come to their ends: the slow one does not hold it, nor any
+        // page.
         answer(&engine, request(&[5], 100));
         while slow.len() < 60 {
             std::thread::yield_now();

@@ -17,8 +17,9 @@ fn speculations() -> Vec<SpeculationParams> {
     all
 }
 
-/// Asks the same under every speculation, checks that all say the same, and gives what they say. `drafts` says whether the run is long
-/// enough that drafts must have been both accepted and rejected somewhere.
+/// Asks the same under every speculation, checks that all say the same, and gives what they say.
+/// `drafts` says whether the run is long enough that drafts must have been both accepted and
+/// rejected somewhere.
 fn same_everywhere(
     script: &[TokenId],
     make: impl Fn() -> Request,
@@ -192,7 +193,8 @@ fn a_stop_string_of_many_bytes_a_character_is_found_when_its_last_token_comes() 
     assert_eq!(ids, script[.."before 世界".len()]);
 }
 
-/// " and the" behind "so" is text, and its space too; behind a BOS or a turn's control token the space is the encoder's own.
+/// " and the" behind "so" is text, and its space too; behind a BOS or a turn's control token the
+/// space is the encoder's own.
 #[test]
 fn a_first_space_is_text_where_the_prompt_ends_in_text() {
     let vocab = Vocab::sentence_piece();

@@ -1,5 +1,5 @@
-//! Shared by the tests of sources: a cache in a temporary folder, wheels, a pip that serves them, and
-//! a recorder of events.
+//! Shared by the tests of sources: a cache in a temporary folder, wheels, a pip that serves them,
+//! and a recorder of events.
 #![allow(dead_code, unreachable_pub)] // each test binary includes this module and uses a part of it
 
 use std::cell::RefCell;

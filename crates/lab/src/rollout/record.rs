@@ -156,11 +156,7 @@ pub fn read_record(path: &Path, skip_damaged: bool) -> Result<RequestRecord, Rec
 ///
 /// # Errors
 /// As [`read_record`].
-pub fn parse_record(
-    mut reader: impl BufRead,
-    path: &Path,
-    skip_damaged: bool,
-) -> Result<RequestRecord, RecordError> {
+pub fn parse_record(mut reader: impl BufRead, path: &Path, skip_damaged: bool) -> Result<RequestRecord, RecordError> {
     let cannot = |source| RecordError::Read { path: path.to_owned(), source };
     let (mut requests, mut bytes, mut damaged, mut line) = (Vec::new(), Vec::new(), 0, 0);
     loop {

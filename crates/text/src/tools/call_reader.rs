@@ -43,7 +43,7 @@ pub struct ToolCallReader {
     style: ToolStyle,
     names: Arc<[String]>,
     most: usize,
-    state: State,
+    state: ReadState,
     held: String,                   // what has not come out
     object: usize,                  // where in it the object under way begins
     scan: JsonScan,                 // of that object
@@ -56,7 +56,7 @@ pub struct ToolCallReader {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadState {
     /// White space that an answer begins with.
     Start,
     /// Words; a tag may open a call.
@@ -92,7 +92,7 @@ enum List {
 }
 
 /// What a character did.
-enum Step {
+enum CharacterStep {
     /// It is held back.
     Hold,
     /// All that is held, it included, is text.
@@ -118,7 +118,7 @@ impl ToolCallReader {
             style,
             names,
             most,
-            state: State::Start,
+            state: ReadState::Start,
             held: String::new(),
             object: 0,
             scan: JsonScan::default(),
@@ -138,14 +138,14 @@ impl ToolCallReader {
                 self.held.push(c);
                 let before = self.held.len() - c.len_utf8();
                 match self.step(c) {
-                    Step::Hold => {}
-                    Step::Text => self.give_text(self.held.len(), out),
-                    Step::Calls => self.give_calls(self.held.len(), out),
-                    Step::TextBefore => {
+                    CharacterStep::Hold => {}
+                    CharacterStep::Text => self.give_text(self.held.len(), out),
+                    CharacterStep::Calls => self.give_calls(self.held.len(), out),
+                    CharacterStep::TextBefore => {
                         self.give_text(before, out);
                         continue;
                     }
-                    Step::CallsBefore => {
+                    CharacterStep::CallsBefore => {
                         self.give_calls(before, out);
                         continue;
                     }
@@ -159,127 +159,129 @@ impl ToolCallReader {
     pub fn finish(&mut self, out: &mut Vec<Piece>) {
         let closed = self.list != List::Open;
         match self.state {
-            State::After | State::Closing(_) | State::Unfence(_) | State::End if closed => {
+            ReadState::After | ReadState::Closing(_) | ReadState::Unfence(_) | ReadState::End if closed => {
                 self.give_calls(self.held.len(), out);
             }
-            State::Space | State::Start if self.after_call && !self.held.is_empty() => {
+            ReadState::Space | ReadState::Start if self.after_call && !self.held.is_empty() => {
                 out.push(Piece::Space(std::mem::take(&mut self.held)));
             }
             _ => self.give_text(self.held.len(), out),
         }
-        self.state = State::Rest;
+        self.state = ReadState::Rest;
     }
 
-    fn step(&mut self, c: char) -> Step {
+    fn step(&mut self, c: char) -> CharacterStep {
         let space = c.is_ascii_whitespace();
         let opens = self.style.opening().filter(|tag| self.has_room() && tag.starts_with(c)).is_some();
         let bare = self.style != ToolStyle::Hermes && self.has_room();
         match self.state {
-            State::Rest => Step::Text,
-            State::Start | State::Space | State::Words if opens => self.to(State::Opening(1)),
-            State::Start | State::Space if space => Step::Hold,
-            State::Start if bare && c == '{' => self.begin(),
+            ReadState::Rest => CharacterStep::Text,
+            ReadState::Start | ReadState::Space | ReadState::Words if opens => self.to(ReadState::Opening(1)),
+            ReadState::Start | ReadState::Space if space => CharacterStep::Hold,
+            ReadState::Start if bare && c == '{' => self.begin(),
             // After Llama's separator.
-            State::Space if bare && self.after_call && c == '{' => self.begin(),
-            State::Start if self.style == ToolStyle::Json && c == '[' => self.begin_list(),
-            State::Start if self.style == ToolStyle::Json && c == '`' => {
+            ReadState::Space if bare && self.after_call && c == '{' => self.begin(),
+            ReadState::Start if self.style == ToolStyle::Json && c == '[' => self.begin_list(),
+            ReadState::Start if self.style == ToolStyle::Json && c == '`' => {
                 self.fenced = true;
-                self.to(State::Fence(1))
+                self.to(ReadState::Fence(1))
             }
-            State::Start | State::Space => Step::Text,
-            State::Words if space => self.to(State::Space),
-            State::Words => Step::Text,
-            State::Opening(n) => match self.style.opening().map(|tag| follow(tag, n, c)) {
-                Some(Follow::Whole) => self.to(State::Before),
-                Some(Follow::More) => self.to(State::Opening(n + 1)),
-                _ => Step::TextBefore,
+            ReadState::Start | ReadState::Space => CharacterStep::Text,
+            ReadState::Words if space => self.to(ReadState::Space),
+            ReadState::Words => CharacterStep::Text,
+            ReadState::Opening(n) => match self.style.opening().map(|tag| follow(tag, n, c)) {
+                Some(Follow::Whole) => self.to(ReadState::Before),
+                Some(Follow::More) => self.to(ReadState::Opening(n + 1)),
+                _ => CharacterStep::TextBefore,
             },
-            State::Fence(n) => match follow(FENCE, n, c) {
-                _ if space && (n == UNFENCE.len() || n == FENCE.len()) => self.to(State::Before),
-                Follow::Not => Step::TextBefore,
-                _ => self.to(State::Fence(n + 1)),
+            ReadState::Fence(n) => match follow(FENCE, n, c) {
+                _ if space && (n == UNFENCE.len() || n == FENCE.len()) => self.to(ReadState::Before),
+                Follow::Not => CharacterStep::TextBefore,
+                _ => self.to(ReadState::Fence(n + 1)),
             },
-            State::Before if space => Step::Hold,
-            State::Before if c == '{' => self.begin(),
-            State::Before if self.style == ToolStyle::Json && self.list == List::No && c == '[' => self.begin_list(),
-            State::Before => Step::TextBefore,
-            State::Object => self.in_object(c),
-            State::After if space => Step::Hold,
-            State::After => self.after_object(c),
-            State::Closing(n) => match self.style.closing().map(|tag| follow(tag, n, c)) {
-                Some(Follow::Whole) => Step::Calls,
-                Some(Follow::More) => self.to(State::Closing(n + 1)),
-                _ => Step::TextBefore,
+            ReadState::Before if space => CharacterStep::Hold,
+            ReadState::Before if c == '{' => self.begin(),
+            ReadState::Before if self.style == ToolStyle::Json && self.list == List::No && c == '[' => {
+                self.begin_list()
+            }
+            ReadState::Before => CharacterStep::TextBefore,
+            ReadState::Object => self.in_object(c),
+            ReadState::After if space => CharacterStep::Hold,
+            ReadState::After => self.after_object(c),
+            ReadState::Closing(n) => match self.style.closing().map(|tag| follow(tag, n, c)) {
+                Some(Follow::Whole) => CharacterStep::Calls,
+                Some(Follow::More) => self.to(ReadState::Closing(n + 1)),
+                _ => CharacterStep::TextBefore,
             },
-            State::Unfence(n) => match follow(UNFENCE, n, c) {
-                Follow::Whole => self.to(State::End),
-                Follow::More => self.to(State::Unfence(n + 1)),
-                Follow::Not => Step::TextBefore,
+            ReadState::Unfence(n) => match follow(UNFENCE, n, c) {
+                Follow::Whole => self.to(ReadState::End),
+                Follow::More => self.to(ReadState::Unfence(n + 1)),
+                Follow::Not => CharacterStep::TextBefore,
             },
-            State::End if space => Step::Hold,
-            State::End => Step::TextBefore,
+            ReadState::End if space => CharacterStep::Hold,
+            ReadState::End => CharacterStep::TextBefore,
         }
     }
 
-    fn to(&mut self, state: State) -> Step {
+    fn to(&mut self, state: ReadState) -> CharacterStep {
         self.state = state;
-        Step::Hold
+        CharacterStep::Hold
     }
 
     /// An object begins with the character that was held last.
-    fn begin(&mut self) -> Step {
+    fn begin(&mut self) -> CharacterStep {
         self.object = self.held.len() - 1;
         self.scan = JsonScan::default();
         self.keys.clear();
         self.scan.push('{');
-        self.to(State::Object)
+        self.to(ReadState::Object)
     }
 
-    fn begin_list(&mut self) -> Step {
+    fn begin_list(&mut self) -> CharacterStep {
         self.list = List::Open;
-        self.to(State::Before)
+        self.to(ReadState::Before)
     }
 
-    fn in_object(&mut self, c: char) -> Step {
+    fn in_object(&mut self, c: char) -> CharacterStep {
         let scanned = self.scan.push(c);
         let text = &self.held[self.object..];
         match scanned {
-            Scanned::More => Step::Hold,
+            Scanned::More => CharacterStep::Hold,
             Scanned::Key(place) => match KEYS.iter().position(|key| *key == &text[place.clone()]) {
                 Some(key) if !self.keys.contains(&key) => {
                     self.keys.push(key);
-                    Step::Hold
+                    CharacterStep::Hold
                 }
-                _ => Step::Text,
+                _ => CharacterStep::Text,
             },
             Scanned::Text(place) => {
                 let is_name = self.keys.last().is_some_and(|key| KEYS[*key] == "name");
                 let known = || self.names.iter().any(|name| *name == text[place.clone()]);
-                if is_name && !known() { Step::Text } else { Step::Hold }
+                if is_name && !known() { CharacterStep::Text } else { CharacterStep::Hold }
             }
-            Scanned::Broken => Step::TextBefore,
+            Scanned::Broken => CharacterStep::TextBefore,
             Scanned::Whole => match call(text) {
                 Some(call) if self.names.contains(&call.name) && self.has_room() => {
                     self.calls.push((call, self.held.len()));
-                    self.to(State::After)
+                    self.to(ReadState::After)
                 }
-                _ => Step::Text,
+                _ => CharacterStep::Text,
             },
         }
     }
 
-    fn after_object(&mut self, c: char) -> Step {
+    fn after_object(&mut self, c: char) -> CharacterStep {
         match (self.style, c) {
-            (ToolStyle::Hermes, '<') => self.to(State::Closing(1)),
-            (ToolStyle::Llama3, ';') => Step::Calls,
-            (ToolStyle::Llama3, '{') => Step::CallsBefore,
-            (ToolStyle::Json, ',') if self.list == List::Open => self.to(State::Before),
+            (ToolStyle::Hermes, '<') => self.to(ReadState::Closing(1)),
+            (ToolStyle::Llama3, ';') => CharacterStep::Calls,
+            (ToolStyle::Llama3, '{') => CharacterStep::CallsBefore,
+            (ToolStyle::Json, ',') if self.list == List::Open => self.to(ReadState::Before),
             (ToolStyle::Json, ']') if self.list == List::Open => {
                 self.list = List::Closed;
-                Step::Hold
+                CharacterStep::Hold
             }
-            (ToolStyle::Json, '`') if self.fenced && self.list != List::Open => self.to(State::Unfence(1)),
-            _ => Step::TextBefore,
+            (ToolStyle::Json, '`') if self.fenced && self.list != List::Open => self.to(ReadState::Unfence(1)),
+            _ => CharacterStep::TextBefore,
         }
     }
 
@@ -300,7 +302,7 @@ impl ToolCallReader {
             self.after_call = false;
         }
         let more = self.style.opening().is_some() && self.has_room();
-        self.state = if more { State::Words } else { State::Rest };
+        self.state = if more { ReadState::Words } else { ReadState::Rest };
     }
 
     /// The same as the calls that it holds.
@@ -317,7 +319,7 @@ impl ToolCallReader {
         self.held.clear();
         self.came_out += count;
         self.after_call = true;
-        self.state = State::Space;
+        self.state = ReadState::Space;
     }
 }
 

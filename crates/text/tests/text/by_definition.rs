@@ -1,5 +1,5 @@
-//! The definitions, slow and literal, as oracle: the published patterns with their look-ahead in a backtracking engine, and
-//! merging that scans all neighbours for the best pair again and again.
+//! The definitions, slow and literal, as oracle: the published patterns with their look-ahead in a
+//! backtracking engine, and merging that scans all neighbours for the best pair again and again.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

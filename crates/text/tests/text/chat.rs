@@ -107,7 +107,8 @@ fn what_is_short_to_write_and_long_to_print_is_an_error() {
     assert_eq!(render(fine, &[]).expect("short").text(), "[1, 'a', {'b': None}] [1] ['a', 'b,c']   7");
 }
 
-/// A string that doubles is stopped while its bytes are few. The peak is the process's: another test may run beside this one.
+/// A string that doubles is stopped while its bytes are few. The peak is the process's: another
+/// test may run beside this one.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_doubling_string_is_stopped_below_128_mib() {

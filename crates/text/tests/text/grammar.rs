@@ -1,4 +1,5 @@
-//! Grammars over vocabularies: what they let through, what they refuse, and that only the tokens count.
+//! Grammars over vocabularies: what they let through, what they refuse, and that only the tokens
+//! count.
 
 use std::sync::Arc;
 
@@ -34,7 +35,8 @@ fn random(state: &mut u64) -> usize {
     (*state >> 33) as usize
 }
 
-/// The tokens and the text of a walk among what is allowed; `None` if it did not end within `most` tokens.
+/// The tokens and the text of a walk among what is allowed; `None` if it did not end within `most`
+/// tokens.
 fn walk(setup: &Setup, grammar: &Grammar, seed: u64, most: usize) -> Option<(Vec<u32>, String)> {
     let mut state = grammar.begin();
     let mut random_state = seed;
@@ -239,7 +241,8 @@ fn what_cannot_be_used_is_refused_in_a_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// What was tried and taken back leaves no trace: masks and forced tokens are those of a fresh state with the same tokens.
+    /// What was tried and taken back leaves no trace: masks and forced tokens are those of a fresh
+    /// state with the same tokens.
     #[test]
     fn only_the_tokens_count(seed in any::<u64>(), detours in prop::collection::vec((0usize..40, 1usize..9, any::<u64>()), 1..12)) {
         let [setup, _] = setups();

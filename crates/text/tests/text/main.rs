@@ -1,4 +1,5 @@
-//! Tests through the public API: with vocabularies made by hand, and with real models where the environment names them.
+//! Tests through the public API: with vocabularies made by hand, and with real models where the
+//! environment names them.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

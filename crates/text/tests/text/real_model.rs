@@ -1,4 +1,5 @@
-//! Golden pairs of the real models (tools/tokenizer-check/golden.py), and what holds for any text with them.
+//! Golden pairs of the real models (tools/tokenizer-check/golden.py), and what holds for any text
+//! with them.
 
 use std::time::Instant;
 
@@ -75,7 +76,8 @@ fn real_model_smollm2_keeps_control_spellings_of_users_as_text() {
 #[ignore = "needs a published model: see CONTRIBUTING.md"]
 fn real_model_smollm2_gives_any_text_back() {
     let (t, _) = real(SMOLLM2);
-    // Bytes without a token are left out: some control characters, and the first byte of planes 4 to 11.
+    // Bytes without a token are left out: some control characters, and the first byte of planes 4
+    // to 11.
     let missing: Vec<u8> =
         (0..=255u8).filter(|&b| !(0..t.vocab_size() as u32).any(|id| t.bytes(id) == Some(&[b]))).collect();
     assert!(missing.len() < 32, "{missing:x?}");

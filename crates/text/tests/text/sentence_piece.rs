@@ -84,7 +84,8 @@ fn runs_of_spaces_marked_user_defined_are_made_by_merges() {
         v.scores[at] = -1000.0;
     }
     let t = Tokenizer::from_gguf(v).unwrap();
-    // Pairs come first, then threes, then fours: as the reference's merges, not the longest run from the left.
+    // Pairs come first, then threes, then fours: as the reference's merges, not the longest run
+    // from the left.
     assert_eq!(texts(&t, &t.encode("       ", false).unwrap()), ["    ", "   "]);
     assert_eq!(texts(&t, &t.encode("   abc", false).unwrap()), ["   ", "abc"]);
 }

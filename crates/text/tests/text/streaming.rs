@@ -100,7 +100,8 @@ proptest! {
     }
 }
 
-/// The definition: the first place where a stop is complete; of several there the longest, of those the first.
+/// The definition: the first place where a stop is complete; of several there the longest, of those
+/// the first.
 fn naive(stops: &[String], text: &str) -> (String, Option<usize>) {
     for end in 0..=text.len() {
         let matching =

@@ -111,7 +111,8 @@ pub(crate) fn vocab(path: &str) -> (GgufVocab, Option<String>) {
     (v, template)
 }
 
-/// The tokenizer and chat template of the GGUF that the variable names; prints how to get one when it is unset.
+/// The tokenizer and chat template of the GGUF that the variable names; prints how to get one when
+/// it is unset.
 pub(crate) fn real(variable: &str) -> (Tokenizer, Option<String>) {
     let path = real_model(variable);
     let (v, template) = vocab(path.to_str().unwrap());
@@ -154,7 +155,8 @@ pub(crate) const MERGES: [&str; 22] = [
     "t h",
 ];
 
-/// All 256 bytes as tokens 0 to 255, then the merges' wholes, then three control tokens and one user-defined.
+/// All 256 bytes as tokens 0 to 255, then the merges' wholes, then three control tokens and one
+/// user-defined.
 pub(crate) fn byte_level(pre: &str) -> GgufVocab {
     let mut tokens: Vec<String> = (0..=255u8).map(|b| letter(b).to_string()).collect();
     tokens.extend(MERGES.iter().map(|m| m.replace(' ', "")));
@@ -175,11 +177,13 @@ pub(crate) fn byte_level(pre: &str) -> GgufVocab {
     }
 }
 
-/// Pieces of [`sentence_piece`] after `<unk>`, `<s>`, `</s>` and the 256 bytes, best first; the letters follow.
+/// Pieces of [`sentence_piece`] after `<unk>`, `<s>`, `</s>` and the 256 bytes, best first; the
+/// letters follow.
 pub(crate) const PIECES: [&str; 16] =
     ["▁a", "ab", "▁ab", "aa", "aaa", "bc", "abc", "▁abc", "==", "===", "▁▁", "▁▁▁▁", "é", "日本", "本", "日"];
 
-/// A small SentencePiece vocabulary with byte fallback; `▁` is a piece and so are a, b, c, = and the pieces above.
+/// A small SentencePiece vocabulary with byte fallback; `▁` is a piece and so are a, b, c, = and
+/// the pieces above.
 pub(crate) fn sentence_piece() -> GgufVocab {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
     let mut token_types = vec![2, 3, 3];
@@ -210,7 +214,8 @@ pub(crate) fn texts(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
     ids.iter().map(|&id| tokenizer.token_text(id).unwrap().to_owned()).collect()
 }
 
-/// The tokenizer of [`byte_level`], made once for each rule: compiling the patterns costs more than most tests.
+/// The tokenizer of [`byte_level`], made once for each rule: compiling the patterns costs more than
+/// most tests.
 pub(crate) fn shared(pre: &str) -> &'static Tokenizer {
     static MADE: LazyLock<Mutex<HashMap<String, &'static Tokenizer>>> = LazyLock::new(Mutex::default);
     MADE.lock()

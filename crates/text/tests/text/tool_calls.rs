@@ -186,7 +186,8 @@ fn style() -> impl Strategy<Value = ToolStyle> {
 }
 
 proptest! {
-    /// Texts, spaces and raw calls give the answer back, and every cut of the answer gives the same.
+    /// Texts, spaces and raw calls give the answer back, and every cut of the answer gives the
+    /// same.
     #[test]
     fn nothing_is_lost_however_the_answer_is_cut(style in style(), answer in answer(), most in 1usize..4, cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let whole = read(style, most, &[&answer]);

@@ -43,7 +43,7 @@ pub struct BackboneTrainer {
     step: usize,
     failed: usize, // batches in a row
     parts: Vec<Mutex<Part>>,
-    workers: Vec<Mutex<Worker>>,
+    workers: Vec<Mutex<BatchWorker>>,
 }
 
 /// A shard of a batch, and its results.
@@ -56,7 +56,7 @@ struct Part {
 
 /// The buffers of a thread.
 #[derive(Default)]
-struct Worker {
+struct BatchWorker {
     batch: Batch,
     pass: Pass,
 }
@@ -294,7 +294,7 @@ impl BackboneTrainer {
                     let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
                     while let Some(part) = this.parts[..parts].get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-                        let (Part { places, gradient, sums }, Worker { batch, pass }) = (&mut *part, &mut *worker);
+                        let (Part { places, gradient, sums }, BatchWorker { batch, pass }) = (&mut *part, &mut *worker);
                         gradient.clear();
                         gradient.resize(this.values.len(), 0.0);
                         batch.clear();

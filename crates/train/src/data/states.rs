@@ -36,7 +36,7 @@ pub trait HiddenStateSource {
 
 /// The model and corpus of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Header {
+struct StatesHeader {
     version: u32,
     model: String, // fingerprint
     corpus: String,
@@ -51,7 +51,7 @@ const VERSION: u32 = 1;
 pub struct HiddenStateCache {
     path: PathBuf,
     file: Mutex<File>,
-    header: Header,
+    header: StatesHeader,
     start: u64,      // of the first row
     first: Vec<u64>, // (text): its first row
 }
@@ -78,7 +78,7 @@ impl HiddenStateCache {
         source: &mut dyn HiddenStateSource,
         progress: &mut dyn FnMut(usize, usize) -> bool,
     ) -> Result<Option<HiddenStateCache>, TrainError> {
-        let header = Header {
+        let header = StatesHeader {
             version: VERSION,
             model: model.to_owned(),
             corpus: corpus.fingerprint(),
@@ -129,7 +129,7 @@ impl HiddenStateCache {
         dim: usize,
         layers: &[usize],
     ) -> Result<HiddenStateCache, TrainError> {
-        let header = Header {
+        let header = StatesHeader {
             version: VERSION,
             model: model.to_owned(),
             corpus: corpus.fingerprint(),
@@ -146,7 +146,7 @@ impl HiddenStateCache {
         Ok(cache)
     }
 
-    fn new(path: &Path, file: File, header: Header, start: u64, corpus: &Corpus) -> HiddenStateCache {
+    fn new(path: &Path, file: File, header: StatesHeader, start: u64, corpus: &Corpus) -> HiddenStateCache {
         let mut first = vec![0];
         for text in &corpus.texts {
             first.push(first[first.len() - 1] + text.tokens.len() as u64);
@@ -230,7 +230,7 @@ impl HiddenStateCache {
     }
 }
 
-impl Header {
+impl StatesHeader {
     /// Writes the header to an empty file, or checks the header of the file. Returns the start of
     /// the rows.
     fn write_or_check(&self, file: &mut File, path: &Path) -> Result<u64, TrainError> {
@@ -251,7 +251,7 @@ impl Header {
         if line.is_empty() {
             return Ok(None);
         }
-        let theirs: Header = match line.strip_suffix(b"\n").map(serde_json::from_slice) {
+        let theirs: StatesHeader = match line.strip_suffix(b"\n").map(serde_json::from_slice) {
             Some(Ok(header)) => header,
             _ => return Err(TrainError::bad(path, "it is no cache of hidden states")),
         };

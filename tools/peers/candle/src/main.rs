@@ -1,7 +1,9 @@
-//! Times candle on one GGUF file: prefill and plain decoding, as one JSON object of seconds a token.
+//! Times candle on one GGUF file: prefill and plain decoding, as one JSON object of seconds a
+//! token.
 //!
-//! Its quantized models return the logits of the last row only, so that a pass over m rows that judges drafts cannot be timed.
-//! Threads are set by `RAYON_NUM_THREADS` and `CANDLE_NUM_THREADS`: candle reads them once, before `main` could change them.
+//! Its quantized models return the logits of the last row only, so that a pass over m rows that
+//! judges drafts cannot be timed. Threads are set by `RAYON_NUM_THREADS` and `CANDLE_NUM_THREADS`:
+//! candle reads them once, before `main` could change them.
 
 use std::error::Error;
 use std::fs::File;
@@ -14,7 +16,8 @@ use candle_transformers::models::{quantized_gemma3, quantized_llama, quantized_q
 
 /// Tokens of the measured prefill.
 const PROMPT: usize = 512;
-/// Token ids stay below this, or below the vocabulary where that is smaller: the same ids as in `run.py`.
+/// Token ids stay below this, or below the vocabulary where that is smaller: the same ids as in
+/// `run.py`.
 const IDS: usize = 30_000;
 
 enum Model {
@@ -64,7 +67,8 @@ impl Model {
         if sum.is_finite() { Ok(seconds) } else { Err("the logits are not finite".into()) }
     }
 
-    /// Seconds a token of prefill, and of decoding from `context` positions on, the context growing as in real use.
+    /// Seconds a token of prefill, and of decoding from `context` positions on, the context growing
+    /// as in real use.
     fn measure(&mut self, prompt: &[u32], context: usize, passes: usize) -> Result<(f64, f64), Box<dyn Error>> {
         let prefill = self.step(0, &prompt[..PROMPT])? / PROMPT as f64;
         for start in (0..context).step_by(PROMPT) {
@@ -90,7 +94,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         (0..PROMPT.max(context).max(passes)).map(|i| ((i * 7919 + 13) % vocabulary.min(IDS)) as u32).collect();
     model.measure(&prompt, context, 4)?; // warm-up
     let (prefill, decode) = model.measure(&prompt, context, passes.max(1))?;
-    // What candle's own code looks at is chosen at run time; the rest of it (activations, norms, attention) by the compiler's target.
+    // What candle's own code looks at is chosen at run time; the rest of it (activations, norms,
+    // attention) by the compiler's target.
     let compiled = if cfg!(target_feature = "avx512f") {
         "avx512"
     } else if cfg!(target_feature = "avx2") {

@@ -62,7 +62,8 @@ impl GrammarConstraint {
     /// Compiles the grammar, or waits for those before it. Dropping the future cancels the wait.
     ///
     /// # Errors
-    /// The grammar is refused, and the error names the field; too many requests wait; or `deadline` passes.
+    /// The grammar is refused, and the error names the field; too many requests wait; or `deadline`
+    /// passes.
     pub(crate) async fn compile(self, engine: &Engine, deadline: Option<Instant>) -> Result<Grammar, ApiError> {
         let (sender, receiver) = oneshot::channel();
         let field = self.field;
@@ -77,7 +78,8 @@ impl GrammarConstraint {
         compiled.map_err(|error| refused(field, error))
     }
 
-    /// The error of a request with this grammar that the engine refuses; the prompt is in `prompt_field`.
+    /// The error of a request with this grammar that the engine refuses; the prompt is in
+    /// `prompt_field`.
     pub(crate) fn refused(&self, error: EngineError, prompt_field: &str) -> ApiError {
         match error {
             EngineError::Text(_) => refused(self.field, error),
