@@ -137,7 +137,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--concurrency", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8])
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--prompts", default=str(ROOT / "crates/cli/src/prompts/builtin.jsonl"), help="as of bench serve; each is asked once a run")
+    parser.add_argument("--prompts", default=str(ROOT / "crates/lab/src/prompts/builtin.jsonl"), help="as of bench serve; each is asked once a run")
     parser.add_argument("--tokens", type=int, default=128, help="most tokens of an answer")
     parser.add_argument("--ignore-eos", action="store_true", help="all of --tokens, of the servers that know it: selfspec and llama-server")
     parser.add_argument("--context", type=int, default=1024, help="positions for a prompt and its answer")

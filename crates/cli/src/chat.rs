@@ -115,7 +115,7 @@ impl TerminalChat<'_> {
         let (command, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
         match command {
             "/help" | "/exit" | "/quit" | "/clear" | "/stats" if !rest.trim().is_empty() => {
-                self.ui.error(&format!("{command} takes no words after it"));
+                self.ui.error(&format!("{command} takes no argument"));
             }
             "/help" => output::print(HELP)?,
             "/exit" | "/quit" => return Ok(Next::Leave),
@@ -160,7 +160,7 @@ impl TerminalChat<'_> {
                 if self.args.output.stats || self.args.output.trace {
                     print_figures(self.args, self.ui, &self.request.speculation, &completion);
                 } else if completion.finish_reason() == FinishReason::Length {
-                    self.ui.note("the answer was cut at its most tokens, -n allows more");
+                    self.ui.note("the answer reached its token limit; -n raises it");
                 }
                 self.last = Some(completion);
                 Ok(())

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<()> {
         DoctorFormat::Json => output::print_json(&report.json(&args.model.model))?,
     }
     if report.found() == Some(false) {
-        ui.error("the planted fault is not the first that was named");
+        ui.error("the planted fault is not the first finding");
         return Err(AlreadyReported.into());
     }
     if report.healthy() { Ok(()) } else { Err(AlreadyReported.into()) }
@@ -57,7 +57,7 @@ fn prompts(args: &DoctorArgs, ui: &Ui) -> anyhow::Result<Vec<PromptCase>> {
         return Ok(prompts::load(args.prompts.as_deref(), None)?);
     }
     if let Some(path) = &args.prompts {
-        ui.note(&format!("{} is left aside: the prompts of --plant domain stand in its place", path.display()));
+        ui.note(&format!("{} is not used: --plant domain brings its own prompts", path.display()));
     }
     Ok(strange_prompts())
 }

@@ -141,7 +141,7 @@ fn hint(error: &anyhow::Error, command: &Command) -> Option<String> {
             "--raw uses the prompt as plain text".to_owned()
         }
         EngineError::PromptTooLong { .. } => "the model takes no longer prompts".to_owned(),
-        EngineError::Tuning { .. } => "`selfspec tune` writes it anew, --no-tuning leaves it unread".to_owned(),
+        EngineError::Tuning { .. } => "`selfspec tune` writes it again, --no-tuning ignores it".to_owned(),
         EngineError::NeverFits { .. } => "ask for fewer tokens with -n".to_owned(),
         _ => return None,
     })

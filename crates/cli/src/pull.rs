@@ -13,9 +13,9 @@ pub(crate) fn run(args: &PullArgs, ui: &Ui) -> anyhow::Result<()> {
         let path = selfspec_hub::resolve(name, &options, &progress)?;
         if args.verify {
             match selfspec_hub::verify(name, &options, &progress)? {
-                0 => ui.warn(&format!("{name}: no SHA-256 is known to compare with")),
-                1 => ui.note(&format!("{name}: 1 file has its SHA-256")),
-                n => ui.note(&format!("{name}: {n} files have their SHA-256")),
+                0 => ui.warn(&format!("{name}: there is no SHA-256 to compare with")),
+                1 => ui.note(&format!("{name}: 1 file matches its SHA-256")),
+                n => ui.note(&format!("{name}: {n} files match their SHA-256")),
             }
         }
         output::println(&path.display().to_string())?;

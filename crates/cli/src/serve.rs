@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<()> {
     if !args.access.host.is_loopback() && open {
         ui.note("anyone who can reach this machine can use the server: --api-key asks for a key");
     }
-    ui.note(&format!("{name} is served on http://{}/v1 (Ctrl-C ends it)", server.addr()));
+    ui.note(&format!("{name} is served on http://{}/v1 (Ctrl-C stops it)", server.addr()));
     let pausing = Pausing::new();
     server.run(move || pausing.interrupted())?;
     Ok(())

@@ -44,6 +44,6 @@ pub(crate) fn run(args: &TuneArgs, ui: &Ui) -> anyhow::Result<()> {
         return Ok(());
     }
     let written = report.tuning.write(&path)?;
-    ui.note(&format!("{}: later runs of this model read it; --no-tuning leaves it unread", written.display()));
+    ui.note(&format!("{}: later runs of this model use it; --no-tuning ignores it", written.display()));
     Ok(())
 }

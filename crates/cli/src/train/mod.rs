@@ -41,5 +41,5 @@ fn explain(error: TrainingError, ui: &Ui) -> anyhow::Error {
 /// The line about a working folder at the end of a run.
 fn work_line(work: &WorkFolder) -> String {
     let (path, size) = (work.path().display(), bytes(work.bytes()));
-    format!("{path} ({size}) is not needed any more; with it the same command need not begin anew")
+    format!("{path} ({size}) can be deleted; with it, the same command does not start over")
 }

@@ -88,7 +88,7 @@ fn what_cannot_be_served_is_said() {
     let absent = ran(&["serve", &tiny, "--port", "0", "--api-key-file", "/nowhere/keys"]);
     assert!(absent.code == Some(1) && absent.stderr.contains("--api-key-file /nowhere/keys"), "{absent:?}");
     let origin = ran(&["serve", &tiny, "--port", "0", "--cors-origin", "example.org"]);
-    assert!(origin.code == Some(2) && origin.stderr.contains("is no origin"), "{origin:?}");
+    assert!(origin.code == Some(2) && origin.stderr.contains("is not an origin"), "{origin:?}");
     for flags in [&["--request-timeout", "0"][..], &["--stall-timeout", "-1"], &["--max-connections", "0"]] {
         assert_eq!(ran(&[&["serve", &tiny], flags].concat()).code, Some(2), "{flags:?}");
     }

@@ -8,9 +8,7 @@
 use crate::activations::{Activations, BLOCK};
 use crate::compute::Compute;
 use crate::format::InputForms;
-use crate::matmul::PANEL;
-use crate::matmul::PanelMatrix;
-use crate::matmul::{panel_tile, parts_for};
+use crate::matmul::{PANEL, PanelMatrix, panel_tile, parts_for};
 use crate::simd::{Lanes, exp_of_negative, per_isa, reciprocal};
 
 /// The activation function of a gated feed-forward layer.

@@ -13,7 +13,7 @@ use selfspec_speculate::{SamplingParams, SpeculationParams};
 use serde::{Deserialize, Serialize};
 
 use super::control::{ReportTimer, TrainingControl, TrainingNote};
-use super::error::TrainingError;
+use super::error::{TrainingError, TrainingUnit};
 use crate::progress::Stage;
 
 /// Requests under way at a time: more than a step takes, so that none waits for the next prompt.
@@ -102,7 +102,7 @@ pub(super) fn generate(
     loop {
         if stopped() {
             file.flush().map_err(&cannot)?;
-            return Err(TrainingError::Stopped { done: answers.len(), of: tasks.len(), unit: "answers" });
+            return Err(TrainingError::Stopped { done: answers.len(), of: tasks.len(), unit: TrainingUnit::Answers });
         }
         while under_way.len() < UNDER_WAY
             && let Some(task) = waiting.next()

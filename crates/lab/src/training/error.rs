@@ -14,14 +14,14 @@ use crate::prompts::PromptsError;
 #[non_exhaustive]
 pub enum TrainingError {
     /// The caller stopped it. The same call continues from there.
-    #[error("stopped after {done} of {of} {unit}")]
+    #[error("stopped after {}", unit.words(*done, *of))]
     Stopped {
         /// Units that are done and kept.
         done: usize,
         /// Units in all.
         of: usize,
-        /// The unit: `answers`, `texts with hidden states`, `steps`.
-        unit: &'static str,
+        /// What is counted.
+        unit: TrainingUnit,
     },
     /// Another run works in the folder.
     #[error("{}: another run is working in it", folder.display())]
@@ -105,6 +105,27 @@ pub enum TrainingError {
     /// The working folder cannot be locked.
     #[error(transparent)]
     Lock(#[from] HubError),
+}
+
+/// What a stage of a training counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrainingUnit {
+    /// Answers that the model generates.
+    Answers,
+    /// Answers whose hidden states are computed.
+    States,
+    /// Steps of the training.
+    Steps,
+}
+
+impl TrainingUnit {
+    fn words(self, done: usize, of: usize) -> String {
+        match self {
+            TrainingUnit::Answers => format!("{done} of {of} answers"),
+            TrainingUnit::States => format!("the hidden states of {done} of {of} answers"),
+            TrainingUnit::Steps => format!("step {done} of {of}"),
+        }
+    }
 }
 
 impl TrainingError {

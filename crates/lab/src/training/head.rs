@@ -19,7 +19,7 @@ use selfspec_train::{
 use super::answers::{AnswerTask, StoredAnswer, generate};
 use super::control::{ReportTimer, TrainingControl, TrainingNote, time_words};
 use super::documents::{BATCH, KV_BYTES};
-use super::error::TrainingError;
+use super::error::{TrainingError, TrainingUnit};
 use super::own_prompts;
 use super::states::States;
 use super::work_folder::WorkFolder;
@@ -338,7 +338,7 @@ fn states(
     let mut source = EngineStates(engine);
     let cache = HiddenStateCache::fill(&path, corpus, loaded.fingerprint(), dim, &layers, &mut source, &mut progress);
     let (done, of) = reached;
-    cache.map_err(|e| work.blame(e))?.ok_or(TrainingError::Stopped { done, of, unit: "answers with hidden states" })
+    cache.map_err(|e| work.blame(e))?.ok_or(TrainingError::Stopped { done, of, unit: TrainingUnit::States })
 }
 
 /// Trains to the end.
@@ -380,7 +380,7 @@ fn train(
         TrainingResult::Finished(None) => Ok(trainer.evaluate(JUDGED, threads)?),
         TrainingResult::Stopped => {
             let (done, of) = trainer.steps();
-            Err(TrainingError::Stopped { done, of, unit: "steps" })
+            Err(TrainingError::Stopped { done, of, unit: TrainingUnit::Steps })
         }
     }
 }

@@ -15,7 +15,7 @@ use selfspec_train::{
 
 use super::control::{ReportTimer, TrainingControl, TrainingNote, time_words};
 use super::documents;
-use super::error::TrainingError;
+use super::error::{TrainingError, TrainingUnit};
 use super::work_folder::WorkFolder;
 use crate::progress::Stage;
 
@@ -210,7 +210,7 @@ fn train(
         return Ok(());
     }
     let (done, of) = trainer.steps();
-    Err(TrainingError::Stopped { done, of, unit: "steps" })
+    Err(TrainingError::Stopped { done, of, unit: TrainingUnit::Steps })
 }
 
 /// Losses since the last report, by number of layers.

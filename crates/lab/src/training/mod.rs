@@ -16,7 +16,7 @@ mod states;
 mod work_folder;
 
 pub use control::{StopSignal, TrainingControl, TrainingNote};
-pub use error::TrainingError;
+pub use error::{TrainingError, TrainingUnit};
 pub use head::{HeadTrainingOptions, TrainedHead, train_head};
 pub use layer_skip::{LayerSkipOptions, LayerSkipReport, train_layer_skip};
 pub use work_folder::WorkFolder;

@@ -164,7 +164,8 @@ impl SequenceIndex {
         if drafts && !self.auxiliary {
             return Err(bad(row, "its sequence does without the auxiliary layers"));
         }
-        if !drafts && !(self.auxiliary && row.plan.is_full()) {
+        let keeps_up = self.auxiliary && row.plan.is_full();
+        if !drafts && !keeps_up {
             return Ok(None);
         }
         // The sequence's row at the position before, if it is in this step.
