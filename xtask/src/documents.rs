@@ -95,7 +95,10 @@ pub(crate) fn width(file: &File) -> Vec<Finding> {
     let wide = prose_lines(&file.text).filter(|(_, line)| {
         let columns = line.chars().count();
         let longest_word = line.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
-        columns > COMMENT_WIDTH && longest_word < COMMENT_WIDTH - 20 && !line.trim_start().starts_with('|')
+        columns > COMMENT_WIDTH
+            && longest_word < COMMENT_WIDTH - 20
+            && !line.trim_start().starts_with('|')
+            && !line.starts_with("    ") // indented code
     });
     wide.map(|(number, line)| {
         let what = format!("{} columns; prose has at most {COMMENT_WIDTH}", line.chars().count());

@@ -61,7 +61,8 @@ impl GrammarState {
     /// the text is complete, the tokens that end it are among them.
     ///
     /// # Errors
-    /// [`TextError::Grammar`]: the grammar is too complex at this place, or leads to where no token goes on.
+    /// [`TextError::Grammar`]: the grammar is too complex at this place, or no token can continue
+    /// the text.
     pub fn allowed(&mut self) -> Result<Vec<u32>, TextError> {
         let mask = self.matcher.compute_mask_or_eos().map_err(|error| grammar_error(&error))?;
         Ok(mask.as_slice().to_vec())
