@@ -1,5 +1,7 @@
 //! Errors that clients get: an HTTP status and OpenAI's error object.
 
+use std::fmt;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +19,15 @@ pub struct ApiError {
     message: String,
     retry_after: Option<u64>, // seconds
 }
+
+/// The message that the client gets.
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
