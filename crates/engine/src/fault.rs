@@ -1,19 +1,18 @@
-//! Faults that can be planted, so that a diagnosis can be seen to find them.
+//! Faults that can be planted in an engine, to show that a diagnosis finds them.
 
 use selfspec_model::Row;
 
-/// What an engine does wrong on purpose.
+/// A fault planted in an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The backend does.
+    /// A fault of the backend.
     Backend(selfspec_model::BackendFault),
-    /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c
-    /// that is half of what it is.
+    /// The time of draft steps is recorded as half, so the cost model's c is half of the real one.
     DraftCost,
 }
 
 impl Fault {
-    /// What the backend is to do wrong.
+    /// The fault of the backend, if it is one.
     pub(crate) fn of_backend(self) -> Option<selfspec_model::BackendFault> {
         match self {
             Fault::Backend(fault) => Some(fault),

@@ -1,9 +1,8 @@
 //! Requests in, token events out.
 //!
 //! An [`Engine`] owns a model's backend on one thread. Each [`Request`] becomes a sequence; every
-//! step runs rows of all live sequences together, whatever each of them is at: reading its prompt,
-//! drafting, verifying. What a request gets is the same, token for token, whoever it shares the
-//! steps with.
+//! step runs rows of all running sequences together, whether they are in prefill, draft or verify.
+//! A request's tokens do not depend on the other requests in its steps.
 //!
 //! ```no_run
 //! use selfspec_engine::{Engine, EngineOptions, Event, Prompt, Request};
@@ -22,9 +21,12 @@
 //! # }
 //! ```
 //!
-//! Invariants: nothing a request contains ends another request; a request is accepted only if it
-//! fits an empty cache, and before a step runs out of pages the youngest requests give theirs back
-//! and are computed again later, to the same bits; the backend is touched by one thread.
+//! Invariants:
+//!
+//! - No content of a request can end another request.
+//! - A request is accepted only if it fits an empty cache. Before a step runs out of pages, the
+//!   youngest requests are preempted and computed again later, to the same bits.
+//! - Only one thread uses the backend.
 #![forbid(unsafe_code)]
 
 mod engine;

@@ -1,4 +1,4 @@
-//! How long work says how far it is.
+//! Progress reports of measurements and proofs.
 
 use std::fmt;
 

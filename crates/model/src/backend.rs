@@ -1,4 +1,4 @@
-//! What speculation and the engine may ask of a model: sequences, and steps over rows.
+//! The interface of a model on a device: sequences, and steps over rows.
 //!
 //! A **row** is one token of one sequence at one position. It enters the model at one layer and
 //! leaves it at another. A **step** is one pass over a ragged list of rows (see [`Row`]).

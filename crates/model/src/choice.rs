@@ -1,4 +1,4 @@
-//! Choosing a token where its logits are.
+//! Choosing tokens on the device that holds the logits.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Faults that a diagnosis can plant, to show that it finds them.
+//! Faults that can be planted in a backend, to show that a diagnosis finds them.
 
 /// A fault planted in a backend. Both kinds occur in real implementations of layer skip. Without
 /// one planted, they cost one comparison a step.

@@ -7,7 +7,7 @@ use selfspec_text::GrammarSource;
 
 use crate::speculation::SpeculationRequest;
 
-/// Tokens that are generated where nobody says how many.
+/// The default limit on generated tokens.
 pub const DEFAULT_MAX_TOKENS: usize = 512;
 
 /// How to generate. The default is greedy, with the speculation that the model and its tuning

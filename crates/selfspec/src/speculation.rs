@@ -119,7 +119,7 @@ impl SpeculationRequest {
         SpeculationRequest { drafter: Some(RequestedDrafter::Off), ..Self::default() }
     }
 
-    /// What it comes to for a model of `n_layers` layers with this tuning, if it has one.
+    /// The parameters for a model of `n_layers` layers, with its tuning if it has one.
     /// [`Model::speculation`](crate::Model::speculation) fills both in.
     ///
     /// # Errors

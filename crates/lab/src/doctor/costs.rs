@@ -1,5 +1,5 @@
-//! Costs of a draft and a verification here against those that are believed, and the speed-up that
-//! they promise against the measured one.
+//! Compares the measured costs of drafts and verifications with those that the cost model has, and
+//! the measured speed-up with the predicted one.
 
 use selfspec_engine::{Engine, Request, Summary};
 use selfspec_speculate::{DraftPath, SpeculationParams};

@@ -1,8 +1,8 @@
 //! Whether drafts leave the model as they should: the hidden state of a draft row, through norm and
 //! head in f64, against the logits of the row.
 //!
-//! The two have the state in common and nothing after it: the reference reads the weights as floats
-//! and sums them itself.
+//! Both start from the same hidden state and share no code after it: the reference reads the
+//! weights as floats and sums them itself.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! 2. The prompts with drafts and without: the same tokens (`outputs.rs`).
 //! 3. The exit path: norm and head in full precision against a draft's logits (`exit_path.rs`).
 //!
-//! Then the causes of speed: the cost of a draft against the one that is believed, and the measured
+//! Then the causes of speed: the cost of a draft against that of the cost model, and the measured
 //! speed-up against the predicted one (`costs.rs`); acceptance against the record (`domain.rs`),
 //! and from the beginning of an answer to its end.
 

@@ -1,4 +1,4 @@
-//! Clients of servers.
+//! The configuration of HTTP clients.
 
 use ureq::Agent;
 use ureq::config::ConfigBuilder;

@@ -1,4 +1,4 @@
-//! The way to servers: one configuration of clients, one reader of event streams.
+//! HTTP clients: their one configuration, and the one reader of event streams.
 
 mod agent;
 mod sse;

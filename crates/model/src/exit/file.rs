@@ -1,4 +1,4 @@
-//! The file of an exit head: safetensors with a card, read for a model at hand.
+//! The file of an exit head: safetensors with a card, checked against the model that will use it.
 
 use half::{bf16, f16};
 use safetensors::tensor::TensorView;

@@ -1,4 +1,4 @@
-//! The measures of a device, against which rows are checked.
+//! The sizes of a device and its model, against which rows are checked.
 
 use std::sync::Arc;
 

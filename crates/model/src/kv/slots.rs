@@ -1,4 +1,4 @@
-//! Numbers of places in an executor's memory, for values that belong to positions.
+//! Slots: indices into an executor's memory, for values kept by position.
 
 /// Hands out slot numbers and takes them back. Numbers stay small: a slot is reused before a new
 /// one is made.

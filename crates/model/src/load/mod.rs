@@ -1,4 +1,4 @@
-//! The way of weights from files to a device.
+//! Loading weights from files to a device.
 
 pub(crate) mod checkpoint;
 pub(crate) mod sink;

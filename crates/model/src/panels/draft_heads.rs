@@ -1,4 +1,4 @@
-//! The weights that a model's drafts may have besides its own layers and head.
+//! The extra weights for drafting: an exit head and a draft vocabulary, if there are any.
 
 use std::sync::Arc;
 

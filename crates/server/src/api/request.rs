@@ -1,5 +1,5 @@
-//! A request for text in no dialect: what every dialect's body is parsed to. It is plain data and
-//! complete when made.
+//! The request for text that every dialect's body is parsed to. It is plain data and complete when
+//! made.
 
 use selfspec_model::TokenId;
 use selfspec_speculate::{SamplingParams, SpeculationParams};

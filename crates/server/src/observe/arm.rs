@@ -1,5 +1,5 @@
-//! The arms of an A/B comparison: all requests draft that do not say otherwise, or a share of them
-//! that is chosen by request id, so that one server can compare both.
+//! The arms of an A/B comparison. Without a share, every request that does not set `speculation`
+//! drafts. With a share, the hash of the request id decides, so that one server compares both arms.
 
 use std::fmt;
 

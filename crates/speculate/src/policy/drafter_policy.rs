@@ -1,9 +1,9 @@
 //! The policy of one drafter: what its drafts are expected to gain, and whether it drafts, probes
 //! or pauses.
 //!
-//! A drafter that does not pay is tried again now and then by **probes**, which are cheap: with
-//! layer skip one draft, verified without the bonus row, so that the round is a plain step that
-//! also reads the head halfway; with prompt lookup two drafts.
+//! A drafter that does not pay is tried again now and then by cheap **probes**. With layer skip, a
+//! probe is one draft without a bonus row: it costs a plain step and one more readout of the head.
+//! With prompt lookup, a probe is two drafts.
 
 use crate::draft::drafter::{Drafter, OFFER_KINDS};
 use crate::draft::params::{DraftLen, MAX_DRAFT};

@@ -1,7 +1,7 @@
 //! Whether a sequence in a batch keeps its exit head.
 //!
-//! Every row of the model keeps up the exit head's K and V, which costs time even if the head
-//! drafts nothing. A sequence that gives the head up does without it to its end.
+//! Every row of the full plan writes the exit head's K and V, which costs time even if the head
+//! drafts nothing. A sequence that drops the head does not get it back.
 
 /// Rounds in a row without profit from the head, times the sequences in a step, after which a
 /// sequence in a batch gives it up.

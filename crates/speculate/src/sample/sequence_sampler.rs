@@ -2,9 +2,9 @@
 //! the penalties and the constraint of a grammar.
 //!
 //! Row i of a verification must see drafts 1 to i, as plain decoding would have committed them. The
-//! penalties look at as many drafts as come before a row. A constraint takes drafts when they are
-//! made; all are taken back before the verification, and added again one by one as they are
-//! committed.
+//! penalties of a row count the drafts before it. A constraint advances by each draft when it is
+//! made, rolls all of them back before the verification, and advances again by each committed
+//! token.
 //!
 //! Tokens are chosen in two places by the same functions: where the logits are, on any thread
 //! ([`RowSampler`]), or here, where a constraint makes the mask of each row only when it is

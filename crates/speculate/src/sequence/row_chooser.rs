@@ -1,8 +1,8 @@
 //! Choosing the tokens of a sequence's rows where their logits are, on any thread.
 //!
 //! The drafts of a verification are known before the step, and so is the history of each of its
-//! rows: row i sees drafts 1 to i. So all rows of all sequences can be chosen at once. A row after
-//! the first rejected draft is chosen in vain, by a thread that had nothing else to do.
+//! rows: row i sees drafts 1 to i. So all rows of all sequences can be chosen at once. Tokens of
+//! rows after the first rejected draft are not used; choosing them occupies only idle threads.
 //!
 //! Sequences under a constraint take logits instead: the mask of a row exists only when the tokens
 //! before it are committed.

@@ -1,4 +1,4 @@
-//! The way to the server.
+//! The HTTP client that sends recorded requests to a server.
 
 use std::io::Read;
 use std::time::Duration;

@@ -1,9 +1,8 @@
 //! The grammar that an answer must follow, from the format and the tools of a request.
 //!
 //! Tool calls that are required follow a grammar in the model's own style: the tags, a function's
-//! name, and arguments of its schema. Tool calls that are optional are not constrained, and neither
-//! is text, unless the request has a format: then an answer is either of that format or consists of
-//! tool calls.
+//! name, and arguments of its schema. Optional tool calls and text are not constrained. If the
+//! request has a format, an answer is either text of that format or tool calls.
 
 use std::time::Instant;
 

@@ -2,7 +2,7 @@
 //! earlier sequences.
 //!
 //! Nothing here reads a clock: the caller supplies the time of each step. What was never measured
-//! is inferred from what was, by priors that are modest about speculation.
+//! is inferred from what was, by cautious priors for the gain of speculation.
 
 use selfspec_model::Row;
 
