@@ -4,7 +4,7 @@ use selfspec_model::Row;
 
 /// What an engine does wrong on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum EngineFault {
     /// The backend does.
     Backend(selfspec_model::BackendFault),
     /// Steps that draft are taken to cost half of what they do, so that the engine believes in a c
@@ -12,18 +12,18 @@ pub enum Fault {
     DraftCost,
 }
 
-impl Fault {
+impl EngineFault {
     /// What the backend is to do wrong.
     pub(crate) fn of_backend(self) -> Option<selfspec_model::BackendFault> {
         match self {
-            Fault::Backend(fault) => Some(fault),
-            Fault::DraftCost => None,
+            EngineFault::Backend(fault) => Some(fault),
+            EngineFault::DraftCost => None,
         }
     }
 }
 
 /// Seconds that an engine with this fault books for a step of `rows` that took `seconds`.
-pub fn believed_seconds(fault: Option<Fault>, rows: &[Row], seconds: f64) -> f64 {
+pub fn believed_seconds(fault: Option<EngineFault>, rows: &[Row], seconds: f64) -> f64 {
     let drafts = || rows.iter().any(|row| !row.plan.is_full());
-    if fault == Some(Fault::DraftCost) && drafts() { seconds / 2.0 } else { seconds }
+    if fault == Some(EngineFault::DraftCost) && drafts() { seconds / 2.0 } else { seconds }
 }
