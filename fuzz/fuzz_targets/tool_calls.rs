@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use selfspec_text::{Piece, ToolCallReader, ToolStyle};
+use selfspec_text::{AnswerPiece, ToolCallReader, ToolStyle};
 
 fuzz_target!(|data: &[u8]| {
     let _ = run(&mut Unstructured::new(data));
@@ -45,9 +45,9 @@ fn read(style: ToolStyle, names: &Arc<[String]>, most: usize, parts: &[&str]) ->
     let (mut words, mut calls) = (String::new(), Vec::new());
     for piece in out {
         match piece {
-            Piece::Text(text) => words.push_str(&text),
-            Piece::Space(space) => words.push_str(&space),
-            Piece::Call(call) => calls.push((call.name, call.arguments)),
+            AnswerPiece::Text(text) => words.push_str(&text),
+            AnswerPiece::Space(space) => words.push_str(&space),
+            AnswerPiece::Call(call) => calls.push((call.name, call.arguments)),
         }
     }
     (words, calls)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use selfspec::{Error, Model, ModelBuilder};
-use selfspec_engine::{Engine, ExitHeadSource, Loaded};
+use selfspec_engine::{Engine, ExitHeadSource, LoadedModel};
 use selfspec_hub::{FetchProgress, HubOptions};
 
 use crate::args::{ComputeArgs, HeadArgs, LoadArgs};
@@ -44,12 +44,12 @@ pub(crate) fn locate(name: &str, ui: &Ui) -> anyhow::Result<PathBuf> {
 }
 
 /// The model in memory.
-pub(crate) fn load(name: &str, threads: Option<usize>, heads: &HeadArgs, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
+pub(crate) fn load(name: &str, threads: Option<usize>, heads: &HeadArgs, ui: &Ui) -> anyhow::Result<Arc<LoadedModel>> {
     Ok(with_heads(builder(name, ui).threads(threads), heads).load()?)
 }
 
 /// The model in memory, without the results of `selfspec tune`.
-pub(crate) fn load_untuned(name: &str, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Arc<Loaded>> {
+pub(crate) fn load_untuned(name: &str, compute: &ComputeArgs, ui: &Ui) -> anyhow::Result<Arc<LoadedModel>> {
     Ok(with_compute(builder(name, ui), compute).tuning(false).load()?)
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use selfspec_engine::{EngineError, Loaded, ModelInfo};
+use selfspec_engine::{EngineError, LoadedModel, ModelInfo};
 use serde::Serialize;
 
 use crate::args::ShowArgs;
@@ -51,7 +51,7 @@ struct Memory {
 pub(crate) fn run(args: &ShowArgs, ui: &Ui) -> anyhow::Result<()> {
     let path = model::locate(&args.model.model, ui)?;
     let info = ModelInfo::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let fault = Loaded::check(&path).err();
+    let fault = LoadedModel::check(&path).err();
     print(args, &path, &info, fault.as_ref())?;
     fault.map_or(Ok(()), |fault| Err(anyhow::Error::new(fault).context("the model cannot be run")))
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use selfspec::Message;
-use selfspec_engine::{EngineError, Loaded};
+use selfspec_engine::{EngineError, LoadedModel};
 use selfspec_text::Tokenizer;
 use serde::Serialize;
 
@@ -23,7 +23,8 @@ pub(crate) fn run(args: &TokenizeArgs, ui: &Ui) -> anyhow::Result<()> {
         return Err(usage("no text", "give it with -p, --prompt-file or on standard input"));
     };
     let path = model::locate(&args.model.model, ui)?;
-    let (tokenizer, template) = Loaded::text_only(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (tokenizer, template) =
+        LoadedModel::text_only(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let tokenizer = tokenizer.context("the model has no tokenizer")?;
     let ids = if args.chat {
         let template = template?.ok_or(EngineError::NoChatTemplate)?;

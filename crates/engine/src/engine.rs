@@ -16,11 +16,11 @@ use crate::error::EngineError;
 use crate::events::generation::{Canceller, Generation};
 use crate::events::output::Output;
 use crate::events::sink::EventSink;
-use crate::fault::Fault;
+use crate::fault::EngineFault;
 use crate::grammars::model_compiler::ModelCompiler;
 use crate::grammars::sequence_grammar::SequenceGrammar;
 use crate::grammars::service::{GrammarService, GrammarTicket, Limits};
-use crate::loading::loaded::{Loaded, TextSide};
+use crate::loading::loaded::{LoadedModel, TextSide};
 use crate::loading::model_info::ModelInfo;
 use crate::observe::counters::{Counters, EngineCounters};
 use crate::options::EngineOptions;
@@ -44,11 +44,11 @@ pub struct Engine {
     target: TargetModel,
     text: TextSide,
     info: ModelInfo,
-    loaded: Option<Arc<Loaded>>,
+    loaded: Option<Arc<LoadedModel>>,
     isa: Option<Isa>,
     kv_type: KvType,
     threads: usize,
-    fault: Option<Fault>,
+    fault: Option<EngineFault>,
     grammars: Option<GrammarService>, // none without a tokenizer
     counters: Arc<Counters>,
     requests: AtomicU64,
@@ -63,16 +63,16 @@ impl Engine {
     /// The model cannot be read or run, the instruction set is missing, or there is no memory for
     /// the KV cache.
     pub fn open(path: &Path, options: &EngineOptions) -> Result<Engine, EngineError> {
-        Engine::open_with(&Loaded::open(path, options.threads)?, options)
+        Engine::open_with(&LoadedModel::open(path, options.threads)?, options)
     }
 
     /// Starts an engine on a model in memory, whose weights it shares with other engines.
     ///
     /// # Errors
     /// The instruction set is missing, or there is no memory for the KV cache.
-    pub fn open_with(loaded: &Arc<Loaded>, options: &EngineOptions) -> Result<Engine, EngineError> {
+    pub fn open_with(loaded: &Arc<LoadedModel>, options: &EngineOptions) -> Result<Engine, EngineError> {
         let cpu = loaded.cpu_options(options)?;
-        let fault = options.fault.and_then(Fault::of_backend);
+        let fault = options.fault.and_then(EngineFault::of_backend);
         let backend = Box::new(loaded.backend(&cpu, fault)?);
         let (isa, threads) = (cpu.isa, cpu.threads);
         let again = loaded.clone();
@@ -348,7 +348,7 @@ impl Engine {
     }
 
     /// The model in memory, if the engine was opened on one.
-    pub fn loaded(&self) -> Option<&Arc<Loaded>> {
+    pub fn loaded(&self) -> Option<&Arc<LoadedModel>> {
         self.loaded.as_ref()
     }
 
@@ -378,7 +378,7 @@ impl Engine {
     }
 
     /// The planted fault, if there is one.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<EngineFault> {
         self.fault
     }
 

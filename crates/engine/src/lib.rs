@@ -43,13 +43,13 @@ mod scheduler;
 
 pub use engine::Engine;
 pub use error::EngineError;
-pub use events::event::{Event, FinishReason, Gap, Progress, Summary, TokenEvent};
+pub use events::event::{Event, FinishReason, Progress, RequestSummary, TokenEvent, TokenGap};
 pub use events::generation::{Canceller, Generation, TimedOut};
-pub use events::sink::{Demand, EventSink};
-pub use fault::{Fault, believed_seconds};
+pub use events::sink::{EventSink, SinkDemand};
+pub use fault::{EngineFault, believed_seconds};
 pub use grammars::service::GrammarTicket;
 pub use loading::draft_setup::{DraftSetup, ExitHeadSource};
-pub use loading::loaded::{Loaded, TextOnly};
+pub use loading::loaded::{LoadedModel, TextOnly};
 pub use loading::model_info::{ModelInfo, TensorTypeInfo};
 pub use loading::tuning::{TunedDrafter, Tuning};
 pub use observe::counters::EngineCounters;

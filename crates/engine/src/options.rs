@@ -2,7 +2,7 @@
 
 use selfspec_kernels::{Isa, KvType};
 
-use crate::fault::Fault;
+use crate::fault::EngineFault;
 
 /// How an engine is set up. `Default` asks for what the machine and the model offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct EngineOptions {
     /// begin with the same tokens.
     pub prefix_cache: bool,
     /// What the engine does wrong on purpose: for tests of what finds faults.
-    pub fault: Option<Fault>,
+    pub fault: Option<EngineFault>,
 }
 
 impl Default for EngineOptions {

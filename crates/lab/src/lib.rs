@@ -4,11 +4,11 @@
 //! and returns data. Nothing here prints, and nothing here ends the process.
 //!
 //! ```no_run
-//! use selfspec_engine::Loaded;
+//! use selfspec_engine::LoadedModel;
 //! use selfspec_lab::prompts;
 //! use selfspec_lab::verify::{VerifyOptions, verify};
 //!
-//! let loaded = Loaded::open("model.gguf".as_ref(), None)?;
+//! let loaded = LoadedModel::open("model.gguf".as_ref(), None)?;
 //! let proof = verify(&loaded, prompts::built_in(), &VerifyOptions::default(), &())?;
 //! assert!(proof.ok(), "{:?}", proof.first_mismatch);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -3,7 +3,7 @@
 use selfspec_engine::{Engine, EngineError, EngineOptions};
 use selfspec_kernels::KvType;
 use selfspec_lab::measure::{MeasureOptions, measure, pass_times, prefill_rows_s};
-use selfspec_model::{LayerPlan, Part, Readout};
+use selfspec_model::{LayerPlan, PassPart, Readout};
 use selfspec_speculate::DraftPath;
 use selfspec_testkit::{Family, TinyModel};
 
@@ -49,7 +49,7 @@ fn measurements_leave_nothing_behind_and_their_numbers_fit_together() {
     assert_eq!(got.pass_bytes, Some(weights(&full) + kv(4)));
     assert_eq!(loaded.pass_bytes(&plan, kv_type, 40), weights(&plan) + kv(1));
     assert!(weights(&plan) < weights(&full));
-    let parts = Part::ALL.iter().map(|part| loaded.part_bytes(*part, kv_type, 40)).sum::<u64>();
+    let parts = PassPart::ALL.iter().map(|part| loaded.part_bytes(*part, kv_type, 40)).sum::<u64>();
     assert_eq!(Some(parts), got.pass_bytes, "the parts stream what the pass does");
     let (free, total) = engine.exclusive(|b| (b.free_pages(), b.total_pages())).expect("idle");
     assert_eq!(free, total);

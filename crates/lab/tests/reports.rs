@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use selfspec_engine::{DraftSetup, Engine, EngineOptions, Loaded};
+use selfspec_engine::{DraftSetup, Engine, EngineOptions, LoadedModel};
 use selfspec_kernels::Isa;
 use selfspec_lab::bench::{BenchOptions, bench};
 use selfspec_lab::doctor::{CheckResult, DoctorOptions, PlantedFault, doctor};
@@ -45,10 +45,10 @@ impl Stages {
     }
 }
 
-fn loaded(dir: &Path, setup: &DraftSetup) -> Arc<Loaded> {
+fn loaded(dir: &Path, setup: &DraftSetup) -> Arc<LoadedModel> {
     let path = dir.join("tiny.gguf");
     TinyModel::new(Family::Llama).ty(TensorType::Q8_0).layers(6).gguf().write(&path);
-    Loaded::open_with(&path, Some(1), setup).expect("a model")
+    LoadedModel::open_with(&path, Some(1), setup).expect("a model")
 }
 
 #[test]

@@ -50,6 +50,6 @@ pub use panels::draft_vocab::DraftVocab;
 pub use panels::exit_head::ExitHead;
 pub use panels::model::CpuModel;
 pub use plan::{LayerPlan, PlanError};
-pub use profile::{Part, PartSeconds, Profiler};
+pub use profile::{PartSeconds, PassPart, Profiler};
 pub use row::{Enter, ExitHeadInfo, Readout, Row, SeqId, TokenId};
 pub use spec::ModelSpec;

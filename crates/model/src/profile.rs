@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// A part of the forward pass. A step's time is the sum over its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum PassPart {
     /// Embeddings and kept states into the residual stream, rotary angles, bookkeeping between
     /// layers.
     Enter,
@@ -30,42 +30,42 @@ pub enum Part {
     Head,
 }
 
-impl Part {
+impl PassPart {
     /// All parts, in the order of a step.
-    pub const ALL: [Part; 11] = [
-        Part::Enter,
-        Part::Norm,
-        Part::QueryKeyValue,
-        Part::Heads,
-        Part::CacheWrite,
-        Part::Attention,
-        Part::AttentionOutput,
-        Part::Gate,
-        Part::Down,
-        Part::Add,
-        Part::Head,
+    pub const ALL: [PassPart; 11] = [
+        PassPart::Enter,
+        PassPart::Norm,
+        PassPart::QueryKeyValue,
+        PassPart::Heads,
+        PassPart::CacheWrite,
+        PassPart::Attention,
+        PassPart::AttentionOutput,
+        PassPart::Gate,
+        PassPart::Down,
+        PassPart::Add,
+        PassPart::Head,
     ];
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Enter => "enter",
-            Part::Norm => "norm",
-            Part::QueryKeyValue => "qkv",
-            Part::Heads => "heads",
-            Part::CacheWrite => "kv write",
-            Part::Attention => "attention",
-            Part::AttentionOutput => "attention output",
-            Part::Gate => "gate and up",
-            Part::Down => "down",
-            Part::Add => "add",
-            Part::Head => "head",
+            PassPart::Enter => "enter",
+            PassPart::Norm => "norm",
+            PassPart::QueryKeyValue => "qkv",
+            PassPart::Heads => "heads",
+            PassPart::CacheWrite => "kv write",
+            PassPart::Attention => "attention",
+            PassPart::AttentionOutput => "attention output",
+            PassPart::Gate => "gate and up",
+            PassPart::Down => "down",
+            PassPart::Add => "add",
+            PassPart::Head => "head",
         }
     }
 }
 
-/// Seconds by part, in the order of [`Part::ALL`].
-pub type PartSeconds = [f64; Part::ALL.len()];
+/// Seconds by part, in the order of [`PassPart::ALL`].
+pub type PartSeconds = [f64; PassPart::ALL.len()];
 
 /// Times the parts of a step while it is on. Off, it reads no clock.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Profiler {
     }
 
     /// The time since the last lap was spent on `part`.
-    pub(crate) fn lap(&mut self, part: Part) {
+    pub(crate) fn lap(&mut self, part: PassPart) {
         if let Some(last) = &mut self.last {
             let now = Instant::now();
             self.seconds[part as usize] += now.duration_since(*last).as_secs_f64();
@@ -109,21 +109,21 @@ mod tests {
 
     #[test]
     fn laps_add_up_while_on_and_are_nothing_while_off() {
-        assert!(Part::ALL.iter().enumerate().all(|(i, part)| *part as usize == i));
+        assert!(PassPart::ALL.iter().enumerate().all(|(i, part)| *part as usize == i));
         let mut profiler = Profiler::default();
         profiler.begin();
-        profiler.lap(Part::Head);
+        profiler.lap(PassPart::Head);
         assert_eq!(profiler.take(), PartSeconds::default());
         profiler.set_on(true);
         let started = Instant::now();
         profiler.begin();
         std::thread::sleep(std::time::Duration::from_millis(1));
-        profiler.lap(Part::Norm);
-        profiler.lap(Part::Head);
-        profiler.lap(Part::Norm);
+        profiler.lap(PassPart::Norm);
+        profiler.lap(PassPart::Head);
+        profiler.lap(PassPart::Norm);
         let whole = started.elapsed().as_secs_f64();
         let seconds = profiler.take();
-        assert!(seconds[Part::Norm as usize] >= 1e-3 && seconds.iter().sum::<f64>() <= whole);
+        assert!(seconds[PassPart::Norm as usize] >= 1e-3 && seconds.iter().sum::<f64>() <= whole);
         assert_eq!(profiler.take(), PartSeconds::default());
     }
 }

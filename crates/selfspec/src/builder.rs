@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use selfspec_engine::{DraftSetup, Engine, EngineOptions, ExitHeadSource, Loaded};
+use selfspec_engine::{DraftSetup, Engine, EngineOptions, ExitHeadSource, LoadedModel};
 use selfspec_hub::{DEFAULT_MODEL, FetchEvent, FetchProgress, HubOptions, SilentFetch};
 use selfspec_kernels::{Isa, KvType};
 
@@ -162,9 +162,9 @@ impl ModelBuilder {
     ///
     /// # Errors
     /// [`Error::Hub`] and [`Error::Load`].
-    pub fn load(&self) -> Result<Arc<Loaded>, Error> {
+    pub fn load(&self) -> Result<Arc<LoadedModel>, Error> {
         let path = self.locate()?;
-        let loaded = Loaded::open_with(&path, self.engine.threads, &self.drafting);
+        let loaded = LoadedModel::open_with(&path, self.engine.threads, &self.drafting);
         loaded.map_err(|source| Error::Load { path, source: Box::new(source) })
     }
 
@@ -180,7 +180,7 @@ impl ModelBuilder {
     ///
     /// # Errors
     /// [`Error::Engine`] and [`Error::ContextTooLong`].
-    pub fn open_loaded(&self, loaded: &Arc<Loaded>) -> Result<Model, Error> {
+    pub fn open_loaded(&self, loaded: &Arc<LoadedModel>) -> Result<Model, Error> {
         let most = loaded.info().context;
         if let Some(context) = self.engine.context.filter(|context| *context > most) {
             return Err(Error::ContextTooLong { context, most });

@@ -1,6 +1,6 @@
 //! What comes back: a stream of tokens, then a completion.
 
-use selfspec_engine::{Canceller, EngineError, Event, FinishReason, Generation, Summary, TokenEvent};
+use selfspec_engine::{Canceller, EngineError, Event, FinishReason, Generation, RequestSummary, TokenEvent};
 use selfspec_speculate::SpecStats;
 
 use crate::error::Error;
@@ -39,7 +39,7 @@ impl From<TokenEvent> for GeneratedToken {
 /// A finished generation: text, token ids, speed, and what speculation did.
 #[derive(Debug, Clone)]
 pub struct Completion {
-    summary: Summary,
+    summary: RequestSummary,
 }
 
 impl Completion {
@@ -88,7 +88,7 @@ impl Completion {
     }
 
     /// All that the engine says of the request: times, cached tokens, the trace of its rounds.
-    pub fn summary(&self) -> &Summary {
+    pub fn summary(&self) -> &RequestSummary {
         &self.summary
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, Loaded};
+use selfspec_engine::{Engine, LoadedModel};
 use selfspec_testkit::{Dims, Family, TinyModel, Vocab};
 use serde_json::{Value, json};
 use support::Running;
@@ -32,7 +32,7 @@ impl ScriptedServer {
         let model = TinyModel::new(Family::Llama).vocab(vocab.clone());
         let dims = Dims { context: 4096, ..model.dims() };
         model.with_dims(dims).gguf().write(&path);
-        let loaded = Loaded::open(&path, Some(1)).expect("a sound model");
+        let loaded = LoadedModel::open(&path, Some(1)).expect("a sound model");
         let engine = Arc::new(Engine::open_with(&loaded, &Running::engine()).expect("opens"));
         let server = Running::of(engine, |options| {
             options.tool_style = style.map(|style| style.parse().expect("a style"));

@@ -35,5 +35,5 @@ pub use tokenizer::gguf::GgufVocab;
 pub use tokenizer::rendered_prompt::RenderedPrompt;
 pub use tokenizer::vocab::TokenKind;
 pub use tools::call::ToolCall;
-pub use tools::call_reader::{FoundCall, Piece, ToolCallReader};
+pub use tools::call_reader::{AnswerPiece, FoundCall, ToolCallReader};
 pub use tools::style::ToolStyle;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{At, WeightsError, one_line};
+use crate::error::{FilePlace, WeightsError, one_line};
 use crate::map::FileBytes;
 use crate::metadata::Metadata;
 use crate::types::TensorType;
@@ -73,7 +73,7 @@ pub(crate) struct Stored {
 
 /// A tensor of a type that cannot be run, which is a fault only when it is asked for.
 pub(crate) struct Unsupported {
-    pub(crate) at: At,
+    pub(crate) at: FilePlace,
     pub(crate) ty: String,
 }
 
@@ -111,7 +111,7 @@ impl Checkpoint {
         let mut index = HashMap::with_capacity(tensors.len());
         for (i, t) in tensors.iter().enumerate() {
             if index.insert(t.info.name.clone(), i).is_some() || unsupported.contains_key(&t.info.name) {
-                let at = At::new(&files[t.file].path, format_args!("tensor {}", t.info.name), t.start as u64);
+                let at = FilePlace::new(&files[t.file].path, format_args!("tensor {}", t.info.name), t.start as u64);
                 return Err(WeightsError::DuplicateTensor { at });
             }
         }
@@ -156,9 +156,9 @@ impl Checkpoint {
 
     /// Where the data of a tensor lies, for errors about its shape or values. `None` if there is no
     /// such tensor.
-    pub fn at(&self, name: &str) -> Option<At> {
+    pub fn at(&self, name: &str) -> Option<FilePlace> {
         let t = &self.tensors[*self.index.get(name)?];
-        Some(At::new(&self.files[t.file].path, format_args!("tensor {name}"), t.start as u64))
+        Some(FilePlace::new(&self.files[t.file].path, format_args!("tensor {name}"), t.start as u64))
     }
 
     /// Drops the resident pages of a tensor whose data has been copied. A later read of it, or of a

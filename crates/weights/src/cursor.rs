@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use crate::error::{At, WeightsError};
+use crate::error::{FilePlace, WeightsError};
 
 /// Reads little-endian numbers and strings from `bytes`, never beyond their end.
 pub(crate) struct Cursor<'a> {
@@ -34,8 +34,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// `field` at byte `offset` of this file.
-    pub(crate) fn at(&self, field: impl Display, offset: usize) -> At {
-        At::new(self.file, field, offset as u64)
+    pub(crate) fn at(&self, field: impl Display, offset: usize) -> FilePlace {
+        FilePlace::new(self.file, field, offset as u64)
     }
 
     /// The next `len` bytes of `field`.

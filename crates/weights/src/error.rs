@@ -7,7 +7,7 @@ use crate::types::TensorType;
 
 /// A place in a file: the field or tensor and the byte offset at which it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
+pub struct FilePlace {
     /// The file.
     pub file: PathBuf,
     /// The field, metadata key or tensor; on one line and cut to a readable length, whatever the
@@ -17,16 +17,16 @@ pub struct At {
     pub offset: u64,
 }
 
-impl At {
-    pub(crate) fn new(file: &Path, field: impl Display, offset: u64) -> At {
+impl FilePlace {
+    pub(crate) fn new(file: &Path, field: impl Display, offset: u64) -> FilePlace {
         let mut out = OneLine { text: String::new(), chars: 0 };
         // An error here only means that the text is as long as it may get.
         let _ = write!(out, "{field}");
-        At { file: file.to_path_buf(), field: out.text, offset }
+        FilePlace { file: file.to_path_buf(), field: out.text, offset }
     }
 }
 
-impl Display for At {
+impl Display for FilePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} at byte {}", self.file.display(), self.field, self.offset)
     }
@@ -106,7 +106,7 @@ pub enum WeightsError {
     #[error("{at}: the file ends early: {needed} bytes needed, {available} left")]
     Truncated {
         /// The field.
-        at: At,
+        at: FilePlace,
         /// Bytes that the field needs.
         needed: u64,
         /// Bytes from there to the end of the file.
@@ -116,7 +116,7 @@ pub enum WeightsError {
     #[error("{at}: not a GGUF file: expected \"GGUF\", got {found}")]
     Magic {
         /// The magic.
-        at: At,
+        at: FilePlace,
         /// The first four bytes, escaped.
         found: String,
     },
@@ -124,7 +124,7 @@ pub enum WeightsError {
     #[error("{at}: the file is big-endian (GGUF version {version}); only little-endian files can be read")]
     BigEndian {
         /// The version.
-        at: At,
+        at: FilePlace,
         /// The version, read as big-endian.
         version: u32,
     },
@@ -132,7 +132,7 @@ pub enum WeightsError {
     #[error("{at}: GGUF version {found} is not supported: expected 2 or 3")]
     Version {
         /// The version.
-        at: At,
+        at: FilePlace,
         /// The value in the file.
         found: u32,
     },
@@ -140,7 +140,7 @@ pub enum WeightsError {
     #[error("{at}: a count of {found} is too large: at most {limit} {why}")]
     Count {
         /// The count.
-        at: At,
+        at: FilePlace,
         /// The value in the file.
         found: u64,
         /// The largest possible here.
@@ -152,7 +152,7 @@ pub enum WeightsError {
     #[error("{at}: too long: {len} bytes, at most {limit} are allowed")]
     TooLong {
         /// The string or header.
-        at: At,
+        at: FilePlace,
         /// Its length in bytes.
         len: u64,
         /// The longest allowed.
@@ -162,13 +162,13 @@ pub enum WeightsError {
     #[error("{at}: not UTF-8")]
     Utf8 {
         /// The string, at its first bad byte.
-        at: At,
+        at: FilePlace,
     },
     /// A metadata value type that GGUF does not define.
     #[error("{at}: unknown value type {found}: expected 0 to 12")]
     ValueType {
         /// The type.
-        at: At,
+        at: FilePlace,
         /// The value in the file.
         found: u32,
     },
@@ -176,7 +176,7 @@ pub enum WeightsError {
     #[error("{at}: a bool of {found}: expected 0 or 1")]
     Bool {
         /// The value.
-        at: At,
+        at: FilePlace,
         /// The value in the file.
         found: u8,
     },
@@ -184,7 +184,7 @@ pub enum WeightsError {
     #[error("{at}: arrays are nested more than {limit} deep")]
     Nesting {
         /// The array.
-        at: At,
+        at: FilePlace,
         /// The deepest allowed.
         limit: u32,
     },
@@ -192,13 +192,13 @@ pub enum WeightsError {
     #[error("{at}: the key occurs twice")]
     DuplicateKey {
         /// The second one.
-        at: At,
+        at: FilePlace,
     },
     /// A tensor name that occurs twice.
     #[error("{at}: the tensor occurs twice")]
     DuplicateTensor {
         /// The second one.
-        at: At,
+        at: FilePlace,
     },
     /// A metadata key that must be there and is not.
     #[error("{}: {key} at byte {offset}: the metadata lacks this key", .file.display())]
@@ -214,7 +214,7 @@ pub enum WeightsError {
     #[error("{at}: wrong type: expected {expected}, got {found}")]
     KeyType {
         /// The value.
-        at: At,
+        at: FilePlace,
         /// The type that is needed.
         expected: &'static str,
         /// The type that it has.
@@ -224,7 +224,7 @@ pub enum WeightsError {
     #[error("{at}: out of range: expected {expected}, got {found}")]
     KeyRange {
         /// The value.
-        at: At,
+        at: FilePlace,
         /// The range.
         expected: &'static str,
         /// The value.
@@ -234,7 +234,7 @@ pub enum WeightsError {
     #[error("{at}: an alignment of {found}: expected a power of two from 8 to 65536")]
     Alignment {
         /// The value.
-        at: At,
+        at: FilePlace,
         /// The value in the file.
         found: u64,
     },
@@ -242,7 +242,7 @@ pub enum WeightsError {
     #[error("{at}: {found} dimensions: expected {expected}")]
     Dimensions {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// Their number.
         found: u64,
         /// The allowed values.
@@ -252,7 +252,7 @@ pub enum WeightsError {
     #[error("{at}: dimension {dim} is 0")]
     ZeroDimension {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// Which one, in the file's order.
         dim: usize,
     },
@@ -260,7 +260,7 @@ pub enum WeightsError {
     #[error("{at}: the size of {shape} overflows")]
     SizeOverflow {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// The dimensions, in the file's order.
         shape: String,
     },
@@ -268,7 +268,7 @@ pub enum WeightsError {
     #[error("{at}: rows of {k} values do not divide into {ty} blocks of {block}")]
     BlockLength {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// Innermost dimension.
         k: u64,
         /// The type.
@@ -280,7 +280,7 @@ pub enum WeightsError {
     #[error("{at}: unknown tensor type {id}")]
     UnknownType {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// The id or name in the file.
         id: String,
     },
@@ -288,7 +288,7 @@ pub enum WeightsError {
     #[error("{at}: tensor type {ty} is not supported: expected one of {}", supported_types())]
     UnsupportedType {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// The type's name.
         ty: String,
     },
@@ -296,7 +296,7 @@ pub enum WeightsError {
     #[error("{at}: data offset {found} is not a multiple of the alignment {alignment}")]
     Unaligned {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// The offset within the data section.
         found: u64,
         /// The alignment.
@@ -306,7 +306,7 @@ pub enum WeightsError {
     #[error("{at}: data out of range: {len} bytes from {start} in a data section of {section}")]
     OutOfRange {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// First byte within the data section.
         start: u64,
         /// Length of the data.
@@ -318,15 +318,15 @@ pub enum WeightsError {
     #[error("{at}: data overlaps that of {other}")]
     Overlap {
         /// The later tensor.
-        at: At,
+        at: FilePlace,
         /// The earlier tensor.
         other: String,
     },
     /// Bytes of a safetensors file that belong to no tensor.
     #[error("{at}: {len} bytes belong to no tensor")]
-    Gap {
+    TokenGap {
         /// The tensor after the gap; the offset is that of the gap.
-        at: At,
+        at: FilePlace,
         /// Its length.
         len: u64,
     },
@@ -334,7 +334,7 @@ pub enum WeightsError {
     #[error("{at}: {ty} of {shape} needs {expected} bytes, got {found}")]
     DataSize {
         /// The tensor.
-        at: At,
+        at: FilePlace,
         /// Its type.
         ty: String,
         /// Its shape.
@@ -348,7 +348,7 @@ pub enum WeightsError {
     #[error("{at}: {why}")]
     Json {
         /// Where the parser stopped.
-        at: At,
+        at: FilePlace,
         /// The parser's reason.
         why: String,
     },
@@ -357,7 +357,7 @@ pub enum WeightsError {
     #[error("{at}: the file is shard {shard} of {count}, so its name must end in -{shard:05}-of-{count:05}.gguf")]
     ShardName {
         /// The metadata.
-        at: At,
+        at: FilePlace,
         /// Which shard it is, from 1.
         shard: u64,
         /// How many there are.
@@ -367,7 +367,7 @@ pub enum WeightsError {
     #[error("{at}: the shards disagree: expected {expected}, got {found}")]
     ShardMismatch {
         /// The metadata.
-        at: At,
+        at: FilePlace,
         /// The value in the other shards.
         expected: u64,
         /// The value in this shard.
@@ -387,7 +387,7 @@ pub enum WeightsError {
     #[error("{at}: names the file \"{name}\", which is not inside the folder")]
     OutsideFolder {
         /// The tensor of the index.
-        at: At,
+        at: FilePlace,
         /// The name.
         name: String,
     },
@@ -395,7 +395,7 @@ pub enum WeightsError {
     #[error("{at}: the tensor is not in {shard}, where the index puts it")]
     NotInShard {
         /// The tensor of the index.
-        at: At,
+        at: FilePlace,
         /// The shard's file name.
         shard: String,
     },

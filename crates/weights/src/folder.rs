@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::checkpoint::{Checkpoint, OpenFile, Source, Stored, Unsupported};
-use crate::error::{At, WeightsError, one_line};
+use crate::error::{FilePlace, WeightsError, one_line};
 use crate::gguf::MAX_TENSORS;
 use crate::json::{self, Name};
 use crate::map::FileBytes;
@@ -67,7 +67,7 @@ impl FolderContents {
         let read = safetensors::read(&path, &bytes, self.files.len())?;
         let found = (self.tensors.len() + read.tensors.len() + self.unsupported.len() + read.unsupported.len()) as u64;
         if found > MAX_TENSORS {
-            let at = At::new(&path, "header", 8);
+            let at = FilePlace::new(&path, "header", 8);
             return Err(WeightsError::Count { at, found, limit: MAX_TENSORS, why: "tensors are allowed" });
         }
         self.tensors.extend(read.tensors);
@@ -90,7 +90,7 @@ impl FolderContents {
             wanted_by: format!("a Hugging Face folder without {INDEX}"),
         })?;
         let Index { mut weights } = json::parse(&path, "index", 0, &text)?;
-        let at = |name: &str| At::new(&path, format_args!("tensor {name}"), json::find_name(&text, name));
+        let at = |name: &str| FilePlace::new(&path, format_args!("tensor {name}"), json::find_name(&text, name));
         weights.sort();
         if let Some(pair) = weights.windows(2).find(|pair| pair[0].1 == pair[1].1 && pair[0].0 == pair[1].0) {
             return Err(WeightsError::DuplicateTensor { at: at(&pair[1].1) });

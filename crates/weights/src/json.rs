@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::error::{At, WeightsError, one_line};
+use crate::error::{FilePlace, WeightsError, one_line};
 
 /// Longest name of a tensor, type or file in JSON, in bytes.
 const MAX_NAME: usize = 65535;
@@ -25,7 +25,7 @@ pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Weig
         return Err(WeightsError::NotAFile { file: path.to_path_buf() });
     }
     if kind.len() > limit {
-        return Err(WeightsError::TooLong { at: At::new(path, "the file", 0), len: kind.len(), limit });
+        return Err(WeightsError::TooLong { at: FilePlace::new(path, "the file", 0), len: kind.len(), limit });
     }
     let mut bytes = Vec::new();
     File::open(path).map_err(io("open"))?.take(limit).read_to_end(&mut bytes).map_err(io("read"))?;
@@ -40,13 +40,13 @@ pub(crate) fn parse<'de, T: Deserialize<'de>>(
     text: &'de [u8],
 ) -> Result<T, WeightsError> {
     let text = std::str::from_utf8(text)
-        .map_err(|e| WeightsError::Utf8 { at: At::new(file, field, base + e.valid_up_to() as u64) })?;
+        .map_err(|e| WeightsError::Utf8 { at: FilePlace::new(file, field, base + e.valid_up_to() as u64) })?;
     serde_json::from_str(text).map_err(|e| {
         let line = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>();
         let offset = (line + e.column().saturating_sub(1)).min(text.len());
         let message = e.to_string();
         let why = message.rsplit_once(" at line ").map_or(message.as_str(), |(why, _)| why);
-        WeightsError::Json { at: At::new(file, field, base + offset as u64), why: one_line(why) }
+        WeightsError::Json { at: FilePlace::new(file, field, base + offset as u64), why: one_line(why) }
     })
 }
 

@@ -30,7 +30,7 @@ mod shards;
 mod types;
 
 pub use checkpoint::{Checkpoint, Source, Tensor, TensorInfo};
-pub use error::{At, WeightsError};
+pub use error::{FilePlace, WeightsError};
 pub use gguf_writer::GgufWriter;
 pub use metadata::Metadata;
 pub use safetensors_writer::write_safetensors;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cursor::Cursor;
-use crate::error::{At, WeightsError, one_line};
+use crate::error::{FilePlace, WeightsError, one_line};
 use crate::map::FileBytes;
 
 /// Longest key: the bound of the format.
@@ -158,8 +158,8 @@ impl Metadata {
 
     /// The place of the value of `key`, for errors about its meaning; the end of the metadata for a
     /// missing key.
-    pub fn at(&self, key: &str) -> At {
-        At::new(&self.file, key, self.entries.get(key).map_or(self.end, |e| e.start) as u64)
+    pub fn at(&self, key: &str) -> FilePlace {
+        FilePlace::new(&self.file, key, self.entries.get(key).map_or(self.end, |e| e.start) as u64)
     }
 
     /// A string.

@@ -15,7 +15,7 @@ use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Se
 
 use crate::checkpoint::{Stored, TensorInfo, Unsupported};
 use crate::cursor::Cursor;
-use crate::error::{At, WeightsError, one_line};
+use crate::error::{FilePlace, WeightsError, one_line};
 use crate::gguf::MAX_TENSORS;
 use crate::json::{self, Name};
 use crate::types::TensorType;
@@ -47,7 +47,8 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
     }
     let header: Header = json::parse(file, "header", 8, text)?;
     let (data, section) = (cursor.pos(), cursor.left() as u64);
-    let at = |t: &HeaderTensor| At::new(file, format_args!("tensor {}", t.name), 8 + json::find_name(text, &t.name));
+    let at =
+        |t: &HeaderTensor| FilePlace::new(file, format_args!("tensor {}", t.name), 8 + json::find_name(text, &t.name));
 
     let mut entries = header.tensors;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -81,8 +82,8 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
             return Err(WeightsError::Overlap { at: at(t), other: one_line(before.unwrap_or_default()) });
         }
         if from > end {
-            let at = At::new(file, format_args!("data before tensor {}", t.name), data as u64 + end);
-            return Err(WeightsError::Gap { at, len: from - end });
+            let at = FilePlace::new(file, format_args!("data before tensor {}", t.name), data as u64 + end);
+            return Err(WeightsError::TokenGap { at, len: from - end });
         }
         (end, before) = (to, Some(t.name.as_str()));
         match tensor_type(dtype) {
@@ -97,7 +98,10 @@ pub(crate) fn read(file: &Path, bytes: &[u8], index: usize) -> Result<Safetensor
         }
     }
     if end < section {
-        return Err(WeightsError::Gap { at: At::new(file, "end of the data", data as u64 + end), len: section - end });
+        return Err(WeightsError::TokenGap {
+            at: FilePlace::new(file, "end of the data", data as u64 + end),
+            len: section - end,
+        });
     }
     Ok(out)
 }
@@ -119,7 +123,7 @@ fn tensor_type(dtype: Dtype) -> Option<TensorType> {
 }
 
 /// Bytes of a tensor of this type.
-fn data_bytes(dtype: Dtype, shape: &[u64], at: impl Fn() -> At) -> Result<u64, WeightsError> {
+fn data_bytes(dtype: Dtype, shape: &[u64], at: impl Fn() -> FilePlace) -> Result<u64, WeightsError> {
     if let Some(dim) = shape.iter().position(|d| *d == 0) {
         return Err(WeightsError::ZeroDimension { at: at(), dim });
     }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use selfspec_engine::Loaded;
+use selfspec_engine::LoadedModel;
 use selfspec_testkit::{Dims, Family, TensorType, TinyExitHead, TinyModel};
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn finds(model: &str, plant: &str, more: &[&str]) -> Value {
 /// A copy of a tiny model in a folder of its own, with an exit head that fits it.
 fn with_head(exit: usize, features: &[usize]) -> (tempfile::TempDir, String, String) {
     let (dir, own) = copy();
-    let loaded = Loaded::open(&own, Some(1)).expect("a model");
+    let loaded = LoadedModel::open(&own, Some(1)).expect("a model");
     let vocab = (0..loaded.info().vocab as u32).filter(|id| id % 5 != 3).collect();
     let head = dir.path().join("head.safetensors");
     let bytes = TinyExitHead::new(loaded.fingerprint(), exit, features, vocab).bytes(loaded.model().config());
@@ -148,7 +148,7 @@ fn planted_faults_of_an_exit_head_are_named_first_and_a_sound_one_has_none() {
 
 /// A tuning beside the model: layer skip with all layers but the last, over a vocabulary.
 fn tune(own: &Path, changes: &Value) {
-    let loaded = Loaded::open_with(own, Some(1), &selfspec_engine::DraftSetup::none()).expect("a model");
+    let loaded = LoadedModel::open_with(own, Some(1), &selfspec_engine::DraftSetup::none()).expect("a model");
     let mut tuning = json!({
         "version": 1, "model": "tiny", "fingerprint": loaded.fingerprint(), "isa": "", "threads": 1, "prompts": "mine.jsonl",
         "drafter": "layer-skip", "from": 5, "to": 6, "speedup": 1.5,

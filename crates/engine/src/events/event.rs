@@ -21,7 +21,7 @@ pub enum Event {
     /// A token was generated.
     Token(TokenEvent),
     /// The request ended as it should.
-    Done(Box<Summary>),
+    Done(Box<RequestSummary>),
     /// The request ended with an error; other requests go on.
     Failed(EngineError),
 }
@@ -101,7 +101,7 @@ impl fmt::Display for FinishReason {
 
 /// A finished request.
 #[derive(Debug, Clone)]
-pub struct Summary {
+pub struct RequestSummary {
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// Tokens of the prompt.
@@ -117,7 +117,7 @@ pub struct Summary {
     /// Seconds from the first token to the last.
     pub predicted_s: f64,
     /// The rounds after the first that gave a token.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<TokenGap>,
     /// What speculation did. Its counts are of whole rounds: tokens that a round accepted after a
     /// stop string are in them and nowhere else.
     pub stats: SpecStats,
@@ -129,7 +129,7 @@ pub struct Summary {
     pub text: String,
 }
 
-impl Summary {
+impl RequestSummary {
     /// How far the request came.
     pub fn progress(&self) -> Progress {
         Progress {
@@ -147,7 +147,7 @@ impl Summary {
 
 /// The time between two rounds of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Gap {
+pub struct TokenGap {
     /// Seconds since the round before.
     pub seconds: f32,
     /// Tokens that the round gave.

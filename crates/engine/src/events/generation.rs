@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::error::EngineError;
-use crate::events::event::{Event, Summary};
+use crate::events::event::{Event, RequestSummary};
 
 /// A request on its way: an iterator over its events that blocks until the next one, and ends after
 /// [`Event::Done`] or [`Event::Failed`]. Dropping it cancels the request.
@@ -65,7 +65,7 @@ impl Generation {
     ///
     /// # Errors
     /// The error of [`Event::Failed`].
-    pub fn wait(self) -> Result<Summary, EngineError> {
+    pub fn wait(self) -> Result<RequestSummary, EngineError> {
         for event in self {
             match event {
                 Event::Done(summary) => return Ok(*summary),

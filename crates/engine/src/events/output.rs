@@ -11,7 +11,7 @@ use selfspec_speculate::CommittedToken;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::events::event::{Event, FinishReason, Progress, TokenEvent};
-use crate::events::sink::{Demand, EventSink};
+use crate::events::sink::{EventSink, SinkDemand};
 
 /// The text side of one sequence.
 pub(crate) struct Output {
@@ -83,7 +83,7 @@ impl Output {
     }
 
     /// What the consumer wants.
-    pub(crate) fn demand(&self) -> Demand {
+    pub(crate) fn demand(&self) -> SinkDemand {
         self.events.demand()
     }
 

@@ -10,15 +10,15 @@ pub trait EventSink: Send {
     fn take(&mut self, event: Event);
 
     /// What else the consumer would take. It is asked before each step; a round that is under way
-    /// may bring a few events after [`Demand::Later`].
-    fn demand(&self) -> Demand {
-        Demand::More
+    /// may bring a few events after [`SinkDemand::Later`].
+    fn demand(&self) -> SinkDemand {
+        SinkDemand::More
     }
 }
 
 /// What a consumer wants of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Demand {
+pub enum SinkDemand {
     /// Events, as fast as they come.
     More,
     /// Nothing for now: the request gives its place and its pages to others, and goes on, to the

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selfspec_kernels::{KvType, Team};
 use selfspec_model::{
-    BackendFault, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, LayerPlan, Part, TokenId,
+    BackendFault, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, LayerPlan, PassPart, TokenId,
 };
 use selfspec_text::{ChatTemplate, Tokenizer};
 use selfspec_weights::Checkpoint;
@@ -24,7 +24,7 @@ const DEFAULT_SHARE: usize = 2048;
 
 /// A model in memory with its tokenizer and chat template. It never changes, and engines share its
 /// weights.
-pub struct Loaded {
+pub struct LoadedModel {
     model: Arc<CpuModel>,
     heads: DraftHeads,
     text: TextSide,
@@ -47,22 +47,22 @@ pub(crate) struct TextSide {
     pub(crate) eos: Vec<TokenId>,
 }
 
-impl Loaded {
+impl LoadedModel {
     /// Reads and packs a model: a `.gguf` file (any part of a sharded one) or a Hugging Face
     /// folder.
     ///
     /// # Errors
     /// The files cannot be read, or do not hold a model and a tokenizer that can be run. A chat
     /// template that cannot be used is an error only for requests that need it.
-    pub fn open(path: &Path, threads: Option<usize>) -> Result<Arc<Loaded>, EngineError> {
-        Loaded::open_with(path, threads, &DraftSetup::default())
+    pub fn open(path: &Path, threads: Option<usize>) -> Result<Arc<LoadedModel>, EngineError> {
+        LoadedModel::open_with(path, threads, &DraftSetup::default())
     }
 
     /// The same, with a choice of exit head, draft vocabulary and tuning.
     ///
     /// # Errors
-    /// As [`Loaded::open`]; and an exit head that cannot be read, or is another model's.
-    pub fn open_with(path: &Path, threads: Option<usize>, setup: &DraftSetup) -> Result<Arc<Loaded>, EngineError> {
+    /// As [`LoadedModel::open`]; and an exit head that cannot be read, or is another model's.
+    pub fn open_with(path: &Path, threads: Option<usize>, setup: &DraftSetup) -> Result<Arc<LoadedModel>, EngineError> {
         let checkpoint = Checkpoint::open(path)?;
         let mut info = ModelInfo::of_checkpoint(&checkpoint)?;
         let text = TextSide::read(&checkpoint)?;
@@ -89,13 +89,13 @@ impl Loaded {
         text.fits(model.vocab(), path)?;
         info.weight_bytes = model.weight_bytes() as u64;
         info.vocab = model.vocab();
-        Ok(Arc::new(Loaded { model: Arc::new(model), heads, text, info, fingerprint, tuning }))
+        Ok(Arc::new(LoadedModel { model: Arc::new(model), heads, text, info, fingerprint, tuning }))
     }
 
-    /// Checks what [`Loaded::open`] does, without reading the weights.
+    /// Checks what [`LoadedModel::open`] does, without reading the weights.
     ///
     /// # Errors
-    /// As [`Loaded::open`].
+    /// As [`LoadedModel::open`].
     pub fn check(path: &Path) -> Result<(), EngineError> {
         let checkpoint = Checkpoint::open(path)?;
         let info = ModelInfo::of_checkpoint(&checkpoint)?;
@@ -148,11 +148,11 @@ impl Loaded {
     ///
     /// # Errors
     /// The tokens are none, do not ascend, or are not the model's.
-    pub fn with_draft_vocab(&self, ids: &[TokenId]) -> Result<Arc<Loaded>, EngineError> {
+    pub fn with_draft_vocab(&self, ids: &[TokenId]) -> Result<Arc<LoadedModel>, EngineError> {
         let vocab = DraftVocab::new(&self.model, ids.to_vec(), &Team::new(1));
         let why = |e| EngineError::InvalidRequest { field: "draft_vocab", why: format!("{e}") };
         let heads = DraftHeads { vocab: Some(Arc::new(vocab.map_err(why)?)), exit: self.heads.exit.clone() };
-        Ok(Arc::new(Loaded {
+        Ok(Arc::new(LoadedModel {
             model: self.model.clone(),
             heads,
             text: self.text.clone(),
@@ -184,10 +184,10 @@ impl Loaded {
     }
 
     /// Bytes that one part of such a pass streams; 0 for parts that work in the processor's caches.
-    pub fn part_bytes(&self, part: Part, kv_type: KvType, context: usize) -> u64 {
+    pub fn part_bytes(&self, part: PassPart, kv_type: KvType, context: usize) -> u64 {
         let full = LayerPlan::full(self.info.n_layers);
         match part {
-            Part::Attention => self.pass_bytes(&full, kv_type, context) - self.pass_bytes(&full, kv_type, 0),
+            PassPart::Attention => self.pass_bytes(&full, kv_type, context) - self.pass_bytes(&full, kv_type, 0),
             _ => self.model.part_bytes(part) as u64,
         }
     }

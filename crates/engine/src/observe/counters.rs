@@ -86,7 +86,7 @@ pub struct EngineCounters {
 
 /// Gauges of the engine's load.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AtHand {
+pub(crate) struct EngineLoad {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
     /// All pages, used ones, and those of running sequences; `None` if the backend is broken.
@@ -175,7 +175,7 @@ impl Counters {
         add(&self.preemptions, 1);
     }
 
-    pub(crate) fn at_hand(&self, at_hand: AtHand) {
+    pub(crate) fn at_hand(&self, at_hand: EngineLoad) {
         let set = |gauge: &AtomicU64, n: usize| gauge.store(n as u64, Ordering::Relaxed);
         set(&self.running, at_hand.running);
         set(&self.waiting, at_hand.waiting);

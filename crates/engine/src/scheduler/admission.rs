@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::error::EngineError;
-use crate::events::sink::Demand;
+use crate::events::sink::SinkDemand;
 use crate::scheduler::engine_thread::EngineThread;
 use crate::scheduler::queued_request::{QueueEntry, QueuedRequest};
 use crate::scheduler::running_request::RunningRequest;
@@ -32,7 +32,7 @@ impl EngineThread {
     /// Queues paused requests whose consumers take events again, first in the queue and in their
     /// order.
     pub(super) fn requeue_paused(&mut self) {
-        let wanted: Vec<_> = self.paused.extract_if(.., |request| request.demand() == Demand::More).collect();
+        let wanted: Vec<_> = self.paused.extract_if(.., |request| request.demand() == SinkDemand::More).collect();
         for request in wanted.into_iter().rev() {
             self.queue_first(request);
         }
@@ -40,7 +40,7 @@ impl EngineThread {
 
     /// Pauses running requests whose consumers take nothing for now.
     pub(super) fn pause_slow_consumers(&mut self) {
-        for mut request in self.running.extract_if(.., |request| request.demand() == Demand::Later) {
+        for mut request in self.running.extract_if(.., |request| request.demand() == SinkDemand::Later) {
             request.pause(&mut *self.backend, &mut self.prefixes);
             if request.has_ended() {
                 request.finish(&mut *self.backend, &mut self.prefixes);

@@ -7,9 +7,9 @@ use std::time::Instant;
 use selfspec_speculate::{Sequence, SpecStats};
 
 use crate::error::EngineError;
-use crate::events::event::{Event, FinishReason, Summary};
+use crate::events::event::{Event, FinishReason, RequestSummary};
 use crate::events::output::Output;
-use crate::events::sink::Demand;
+use crate::events::sink::SinkDemand;
 use crate::scheduler::page_budget::PageGrant;
 
 /// A checked request.
@@ -35,7 +35,7 @@ impl CheckedRequest {
 
     /// Whether it was cancelled, or its consumer is gone.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.output.demand() == Demand::Never
+        self.cancelled.load(Ordering::Relaxed) || self.output.demand() == SinkDemand::Never
     }
 
     /// Ends it with an error before it was admitted.
@@ -48,7 +48,7 @@ impl CheckedRequest {
         if !self.is_cancelled() {
             return self.refuse(EngineError::DeadlineInQueue);
         }
-        self.output.send(Event::Done(Box::new(Summary {
+        self.output.send(Event::Done(Box::new(RequestSummary {
             finish_reason: FinishReason::Cancelled,
             prompt_tokens: self.sequence.prompt_len(),
             cached_tokens: 0,

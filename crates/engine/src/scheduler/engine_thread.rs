@@ -10,9 +10,9 @@
 //! same bits. The oldest request is never preempted, and one alone always fits, so all come to
 //! their end.
 //!
-//! **Slow consumers.** A request whose consumer [takes nothing for now](Demand::Later) is paused:
-//! it gives its place and its pages back within a step. It waits first in the queue once there is
-//! demand again. No request waits for the consumer of another.
+//! **Slow consumers.** A request whose consumer [takes nothing for now](SinkDemand::Later) is
+//! paused: it gives its place and its pages back within a step. It waits first in the queue once
+//! there is demand again. No request waits for the consumer of another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use selfspec_speculate::{CommittedToken, CostModel};
 
 use crate::error::EngineError;
 use crate::events::event::Event;
-use crate::fault::Fault;
-use crate::observe::counters::{AtHand, Counters};
+use crate::fault::EngineFault;
+use crate::observe::counters::{Counters, EngineLoad};
 use crate::options::EngineOptions;
 use crate::scheduler::prefix_cache::PrefixCache;
 use crate::scheduler::queued_request::QueueEntry;
 use crate::scheduler::running_request::RunningRequest;
 
 #[cfg(doc)]
-use crate::events::sink::Demand;
+use crate::events::sink::SinkDemand;
 
 /// How often an idle thread asks whether the consumer of a paused request takes events again.
 const DEMAND_INTERVAL: Duration = Duration::from_millis(10);
@@ -54,7 +54,7 @@ pub(crate) struct EngineThread {
     pub(super) max_batch: usize,
     pub(super) prefill_chunk: usize,
     pub(super) costs: CostModel,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<EngineFault>,
     pub(super) counters: Arc<Counters>,
     pub(super) rows: Vec<Row>,                 // of one step, each sequence's rows together
     pub(super) output: StepOutput,             // of one step
@@ -141,7 +141,7 @@ impl EngineThread {
             [all, all - backend.free_pages().min(all), running]
         });
         let waiting = self.queue.iter().filter(|entry| matches!(entry, QueueEntry::Request(_))).count();
-        self.counters.at_hand(AtHand { running: self.running.len(), waiting, pages });
+        self.counters.at_hand(EngineLoad { running: self.running.len(), waiting, pages });
     }
 
     /// Fails all requests that are left.

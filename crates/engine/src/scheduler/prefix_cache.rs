@@ -13,7 +13,7 @@ const FEWEST: usize = 16;
 
 /// A finished sequence.
 #[derive(Debug)]
-struct Kept {
+struct CachedPrefix {
     seq: SeqId,
     tokens: Vec<TokenId>, // that the backend holds
     auxiliary: bool,      // whether K and V of the auxiliary layers are there too
@@ -24,7 +24,7 @@ struct Kept {
 #[derive(Debug, Default)]
 pub(crate) struct PrefixCache {
     on: bool,
-    kept: Vec<Kept>,
+    kept: Vec<CachedPrefix>,
     clock: u64,
 }
 
@@ -36,8 +36,8 @@ impl PrefixCache {
     /// Takes over a sequence of which the backend holds `tokens`.
     pub(crate) fn keep(&mut self, backend: &mut dyn Backend, seq: SeqId, tokens: &[TokenId]) {
         let auxiliary = backend.has_auxiliary(seq).unwrap_or(false);
-        let covered = |kept: &mut Kept| tokens.starts_with(&kept.tokens) && (auxiliary || !kept.auxiliary);
-        let known = |kept: &Kept| kept.tokens.starts_with(tokens) && (kept.auxiliary || !auxiliary);
+        let covered = |kept: &mut CachedPrefix| tokens.starts_with(&kept.tokens) && (auxiliary || !kept.auxiliary);
+        let known = |kept: &CachedPrefix| kept.tokens.starts_with(tokens) && (kept.auxiliary || !auxiliary);
         if !self.on || tokens.len() < FEWEST || self.kept.iter().any(known) {
             backend.free(seq);
             return;
@@ -49,7 +49,7 @@ impl PrefixCache {
             self.drop_oldest(backend);
         }
         self.clock += 1;
-        self.kept.push(Kept { seq, tokens: tokens.to_vec(), auxiliary, used: self.clock });
+        self.kept.push(CachedPrefix { seq, tokens: tokens.to_vec(), auxiliary, used: self.clock });
     }
 
     /// A fork of the kept sequence with the longest common prefix with `tokens`, the last token
@@ -62,7 +62,7 @@ impl PrefixCache {
         auxiliary: bool,
     ) -> Option<(SeqId, usize)> {
         let most = tokens.len().checked_sub(1)?;
-        let shared = |kept: &Kept| kept.tokens.iter().zip(&tokens[..most]).take_while(|(a, b)| a == b).count();
+        let shared = |kept: &CachedPrefix| kept.tokens.iter().zip(&tokens[..most]).take_while(|(a, b)| a == b).count();
         let fit = self.kept.iter_mut().filter(|kept| kept.auxiliary || !auxiliary);
         let (len, best) = fit.map(|kept| (shared(kept), kept)).max_by_key(|(len, _)| *len)?;
         if len < FEWEST {
@@ -78,7 +78,7 @@ impl PrefixCache {
     /// each of them.
     pub(crate) fn shrink(&mut self, backend: &mut dyn Backend, pages: usize) {
         let positions = backend.page_positions();
-        let held = |kept: &[Kept]| kept.iter().map(|kept| kept.tokens.len().div_ceil(positions)).sum::<usize>();
+        let held = |kept: &[CachedPrefix]| kept.iter().map(|kept| kept.tokens.len().div_ceil(positions)).sum::<usize>();
         while !self.kept.is_empty() && held(&self.kept) > pages {
             self.drop_oldest(backend);
         }

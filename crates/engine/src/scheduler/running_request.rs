@@ -12,8 +12,8 @@ use selfspec_model::{
 use selfspec_speculate::{CommittedToken, CostModel, Sequence, SpecStats};
 
 use crate::error::EngineError;
-use crate::events::event::{Event, FinishReason, Gap, Progress, Summary};
-use crate::events::sink::Demand;
+use crate::events::event::{Event, FinishReason, Progress, RequestSummary, TokenGap};
+use crate::events::sink::SinkDemand;
 use crate::observe::counters::Counters;
 use crate::panics::panic_message;
 use crate::scheduler::checked_request::CheckedRequest;
@@ -38,7 +38,7 @@ pub(crate) struct RunningRequest {
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
-    gaps: Vec<Gap>,
+    gaps: Vec<TokenGap>,
     reach: usize,  // one past the last position of its rows in the step
     cached: usize, // prompt tokens whose KV was there at admission
     end: Option<Result<FinishReason, EngineError>>,
@@ -80,7 +80,7 @@ impl RunningRequest {
     }
 
     /// The demand of its consumer.
-    pub(crate) fn demand(&self) -> Demand {
+    pub(crate) fn demand(&self) -> SinkDemand {
         self.request.output.demand()
     }
 
@@ -245,7 +245,7 @@ impl RunningRequest {
         };
         if let (Some(now), Some(last)) = (now, last) {
             let seconds = now.duration_since(last).as_secs_f32();
-            self.gaps.push(Gap { seconds, tokens: (self.request.output.len() - before) as u32 });
+            self.gaps.push(TokenGap { seconds, tokens: (self.request.output.len() - before) as u32 });
         }
     }
 
@@ -355,10 +355,10 @@ impl RunningRequest {
         }
     }
 
-    fn summary(&mut self, finish_reason: FinishReason) -> Summary {
+    fn summary(&mut self, finish_reason: FinishReason) -> RequestSummary {
         let progress = self.progress();
         let (token_ids, text) = self.request.output.take_all();
-        Summary {
+        RequestSummary {
             finish_reason,
             prompt_tokens: progress.prompt_tokens,
             cached_tokens: progress.cached_tokens,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::common::*;
-use selfspec_engine::{Engine, EngineOptions, FinishReason, Loaded, Prompt, Request};
+use selfspec_engine::{Engine, EngineOptions, FinishReason, LoadedModel, Prompt, Request};
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::{LayerPlan, TokenId};
 use selfspec_speculate::{DraftLen, DrafterChoice, SamplingParams, SpeculationParams};
@@ -13,11 +13,11 @@ use selfspec_testkit::faulty_backend::FaultyBackend;
 use selfspec_testkit::{Family, TinyModel};
 
 /// A tiny model of 4 layers, in memory.
-fn tiny() -> Arc<Loaded> {
+fn tiny() -> Arc<LoadedModel> {
     let dir = tempfile::tempdir().expect("a folder for the test");
     let path: PathBuf = dir.path().join("tiny.gguf");
     TinyModel::new(Family::Llama).gguf().write(&path);
-    Loaded::open(&path, Some(1)).expect("a sound model")
+    LoadedModel::open(&path, Some(1)).expect("a sound model")
 }
 
 fn options(threads: usize) -> EngineOptions {
@@ -60,7 +60,7 @@ fn mixed() -> Vec<Request> {
 }
 
 /// Bytes of a page of the KV cache.
-fn page_bytes(engine: &Engine, loaded: &Loaded) -> usize {
+fn page_bytes(engine: &Engine, loaded: &LoadedModel) -> usize {
     let positions = engine.exclusive(|backend| backend.page_positions()).expect("idle");
     positions * loaded.kv_bytes_per_position(KvType::default())
 }

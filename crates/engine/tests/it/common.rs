@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, EngineOptions, Event, Generation, Prompt, Request, Summary, TokenEvent};
+use selfspec_engine::{Engine, EngineOptions, Event, Generation, Prompt, Request, RequestSummary, TokenEvent};
 use selfspec_model::{Backend, LayerPlan, TokenId};
 use selfspec_speculate::{DraftLen, DrafterChoice, SpeculationParams};
 use selfspec_testkit::Vocab;
@@ -107,7 +107,7 @@ pub(crate) fn prompt_lookup(k: usize) -> SpeculationParams {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) tokens: Vec<TokenEvent>,
-    pub(crate) summary: Summary,
+    pub(crate) summary: RequestSummary,
 }
 
 impl Answer {

@@ -266,7 +266,7 @@ fn handles_go_between_threads() {
     fn shared<T: Send + Sync>() {}
     fn sent<T: Send>() {}
     shared::<Engine>();
-    shared::<selfspec_engine::Loaded>();
+    shared::<selfspec_engine::LoadedModel>();
     sent::<selfspec_engine::Generation>();
     let engine = faulty(&faults());
     let tokens = std::thread::scope(|scope| {

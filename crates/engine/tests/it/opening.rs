@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::common::*;
 use selfspec_engine::{
-    DraftSetup, Engine, EngineError, EngineOptions, ExitHeadSource, Loaded, ModelInfo, Prompt, Request, TunedDrafter,
-    Tuning,
+    DraftSetup, Engine, EngineError, EngineOptions, ExitHeadSource, LoadedModel, ModelInfo, Prompt, Request,
+    TunedDrafter, Tuning,
 };
 use selfspec_kernels::KvType;
 use selfspec_model::{Enter, LayerPlan, Readout, Row, StepOutput};
@@ -162,7 +162,7 @@ fn info_is_read_without_loading_and_agrees_with_the_model_in_memory() {
         let model = TinyModel::new(family);
         model.gguf().write(&path);
         let info = ModelInfo::read(&path).expect("sound");
-        let loaded = Loaded::open(&path, Some(1)).expect("sound");
+        let loaded = LoadedModel::open(&path, Some(1)).expect("sound");
         let d = model.dims();
         assert_eq!(info.architecture, family.name());
         assert_eq!((info.n_layers, info.dim, info.heads, info.head_dim), (d.layers, d.dim, d.heads, d.head_dim));
@@ -178,7 +178,7 @@ fn info_is_read_without_loading_and_agrees_with_the_model_in_memory() {
             let kv = 100 * info.kv_bytes_per_position(kv_type) as u64;
             assert_eq!(info.memory_bytes(kv_type, 100), info.weight_bytes + kv);
         }
-        assert!(Loaded::check(&path).is_ok());
+        assert!(LoadedModel::check(&path).is_ok());
         assert_eq!(ModelInfo { weight_bytes: info.weight_bytes, ..loaded.info().clone() }, info);
     }
 }
@@ -198,8 +198,8 @@ fn a_check_without_the_weights_refuses_what_opening_refuses_in_the_same_words() 
         model.gguf().metadata("tokenizer.ggml.eos_token_id", 1_000_000u32),
     ] {
         gguf.write(&path);
-        let opened = Loaded::open(&path, Some(1)).err().expect("refused").to_string();
-        assert_eq!(Loaded::check(&path).expect_err("refused").to_string(), opened);
+        let opened = LoadedModel::open(&path, Some(1)).err().expect("refused").to_string();
+        assert_eq!(LoadedModel::check(&path).expect_err("refused").to_string(), opened);
     }
 }
 
@@ -226,7 +226,7 @@ fn what_cannot_be_opened_is_named() {
     assert!(error.contains("nothing.gguf"), "{error}");
     let path = dir.path().join("tiny.gguf");
     TinyModel::new(Family::Llama).gguf().write(&path);
-    let loaded = Loaded::open(&path, Some(1)).expect("sound");
+    let loaded = LoadedModel::open(&path, Some(1)).expect("sound");
     let refused = |options: EngineOptions| Engine::open_with(&loaded, &options).err().expect("refused").to_string();
     assert_eq!(refused(EngineOptions { context: Some(0), ..options() }), "context: 0 positions hold nothing");
     let error = refused(EngineOptions { kv_bytes: Some(10), ..options() });
@@ -238,7 +238,7 @@ fn a_cache_of_q8_holds_more_positions_in_the_same_bytes_and_is_as_lossless() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("tiny.gguf");
     TinyModel::new(Family::Llama).gguf().write(&path);
-    let loaded = Loaded::open(&path, Some(2)).expect("sound");
+    let loaded = LoadedModel::open(&path, Some(2)).expect("sound");
     let bytes = 600 * loaded.info().kv_bytes_per_position(KvType::F16);
     let [f16, q8] = KvType::ALL.map(|kv_type| {
         let kv_bytes = Some(bytes);
@@ -268,7 +268,7 @@ fn a_named_exit_head_wins_over_a_tuning() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("tiny.gguf");
     TinyModel::new(Family::Llama).gguf().write(&path);
-    let plain = Loaded::open(&path, Some(1)).expect("opens");
+    let plain = LoadedModel::open(&path, Some(1)).expect("opens");
     let head = TinyExitHead::new(plain.fingerprint(), 1, &[2], (0..40).collect());
     let head_path = dir.path().join("head.safetensors");
     std::fs::write(&head_path, head.bytes(plain.model().config())).expect("written");
@@ -289,7 +289,7 @@ fn a_named_exit_head_wins_over_a_tuning() {
             c: None,
         };
         tuning.write(&path).expect("written");
-        let loaded = Loaded::open_with(&path, Some(1), setup).expect("opens");
+        let loaded = LoadedModel::open_with(&path, Some(1), setup).expect("opens");
         (loaded.tuning().is_some(), Engine::open_with(&loaded, &options()).expect("opens").exit_head().is_some())
     };
     for drafter in [TunedDrafter::Off, TunedDrafter::PromptLookup, TunedDrafter::LayerSkip { from: 1, to: 2 }] {

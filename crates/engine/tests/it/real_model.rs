@@ -1,7 +1,7 @@
 //! The published model says the same with and without speculation.
 
 use crate::common::*;
-use selfspec_engine::{Engine, EngineOptions, FinishReason, Loaded, Prompt, Request};
+use selfspec_engine::{Engine, EngineOptions, FinishReason, LoadedModel, Prompt, Request};
 use selfspec_model::LayerPlan;
 use selfspec_speculate::{DraftLen, DrafterChoice, SamplingParams, SpeculationParams};
 use selfspec_testkit::real_model::{SMOLLM2, real_model};
@@ -11,7 +11,7 @@ use selfspec_text::Message;
 #[ignore = "needs a published model: see CONTRIBUTING.md"]
 fn real_model_says_the_same_with_and_without_speculation_alone_and_in_a_batch() {
     let path = real_model(SMOLLM2);
-    let loaded = Loaded::open(&path, None).expect("the published model opens");
+    let loaded = LoadedModel::open(&path, None).expect("the published model opens");
     let n = loaded.info().n_layers;
     let ask = |i: usize| {
         let text =

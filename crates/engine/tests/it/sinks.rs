@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use selfspec_engine::{Demand, Engine, EngineError, EngineOptions, Event, EventSink, FinishReason, Request};
+use selfspec_engine::{Engine, EngineError, EngineOptions, Event, EventSink, FinishReason, Request, SinkDemand};
 use selfspec_testkit::fake_target::{FakeOptions, fake_target};
 use selfspec_testkit::faulty_backend::FaultyBackend;
 
@@ -31,11 +31,11 @@ impl EventSink for Consumer {
         }
     }
 
-    fn demand(&self) -> Demand {
+    fn demand(&self) -> SinkDemand {
         match self.demand.load(Ordering::SeqCst) {
-            MORE => Demand::More,
-            LATER => Demand::Later,
-            _ => Demand::Never,
+            MORE => SinkDemand::More,
+            LATER => SinkDemand::Later,
+            _ => SinkDemand::Never,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A panel holds 16 output rows. Along k it is cut into blocks of 32. A block unpacks to 8 vectors
 //! of 64 bytes: byte `4 * lane + t` of vector `j` is the value of row `lane` at k = `4j + t`. All
-//! values are stored unsigned. The sums of the activations account for the offset of a format (8 for
-//! Q4_0, 128 for Q8_0) or for its minimum.
+//! values are stored unsigned. The sums of the activations account for a format's minimum, or for
+//! its offset: 8 for Q4_0, 128 for Q8_0.
 //!
 //! | part | bytes | holds |
 //! |---|---|---|

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use selfspec_engine::{Engine, Generation, Request, Summary};
+use selfspec_engine::{Engine, Generation, Request, RequestSummary};
 use selfspec_speculate::{DraftLen, DrafterChoice, SamplingParams, SpecStats, SpeculationParams};
 use serde::Serialize;
 
@@ -138,7 +138,7 @@ fn request(options: &DraftLengthOptions, case: &PromptCase, drafter: &DrafterCho
 
 impl LengthSamples {
     /// Takes an answer that ran alone.
-    fn add(&mut self, summary: &Summary) {
+    fn add(&mut self, summary: &RequestSummary) {
         self.stats.merge(&summary.stats);
         // An answer of one token has no speed.
         if summary.completion_tokens > 1 && summary.predicted_s > 0.0 {

@@ -2,7 +2,7 @@
 
 use selfspec_engine::Engine;
 use selfspec_kernels::KvType;
-use selfspec_model::{Part, PartSeconds, Readout};
+use selfspec_model::{PartSeconds, PassPart, Readout};
 use selfspec_speculate::DraftPath;
 
 use super::speculation::ContenderResult;
@@ -124,7 +124,7 @@ impl ContextCosts {
         };
         let draft = |step: &DraftStep| Some(DraftCost { name: step.name.clone(), c: measured.c(&step.path)? });
         let one = measured.profile.iter().find(|(m, _)| *m == 1);
-        let share = |times: &PartSeconds| times[Part::Attention as usize] / times.iter().sum::<f64>();
+        let share = |times: &PartSeconds| times[PassPart::Attention as usize] / times.iter().sum::<f64>();
         ContextCosts {
             positions: measured.context,
             passes: measured.passes.iter().filter_map(pass).collect(),
@@ -137,7 +137,7 @@ impl ContextCosts {
 }
 
 fn profile(engine: &Engine, measured: &Measurements) -> Vec<PartCost> {
-    let parts = Part::ALL.iter().filter(|_| !measured.profile.is_empty()).map(|part| {
+    let parts = PassPart::ALL.iter().filter(|_| !measured.profile.is_empty()).map(|part| {
         let seconds = |times: &PartSeconds| times[*part as usize];
         let one = measured.profile.iter().find(|(m, _)| *m == 1).map(|(_, times)| seconds(times));
         let head = measured.draft_profile.iter().find(|(path, _)| path.readout == Readout::ExitHead);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use selfspec_engine::{Engine, Request, Summary};
+use selfspec_engine::{Engine, Request, RequestSummary};
 use selfspec_speculate::SpeculationParams;
 
 use crate::error::LabError;
@@ -70,7 +70,7 @@ pub(super) fn run(
     let mut samples: BTreeMap<(String, usize), ContenderSamples> = BTreeMap::new(); // (category, contender)
     for case in prompts {
         for repetition in 0..runs.repetitions {
-            let run = |speculation: &SpeculationParams| -> Result<Summary, LabError> {
+            let run = |speculation: &SpeculationParams| -> Result<RequestSummary, LabError> {
                 let mut request = Request::new(case.prompt(runs.style));
                 request.max_tokens = Some(runs.max_tokens);
                 request.speculation = speculation.clone();

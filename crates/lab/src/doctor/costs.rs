@@ -1,7 +1,7 @@
 //! Compares the measured costs of drafts and verifications with those that the cost model has, and
 //! the measured speed-up with the predicted one.
 
-use selfspec_engine::{Engine, Request, Summary};
+use selfspec_engine::{Engine, Request, RequestSummary};
 use selfspec_speculate::{DraftPath, SpeculationParams};
 use serde_json::json;
 
@@ -200,7 +200,7 @@ pub(super) fn speed(
     let stride = prompts.len().div_ceil(PAIRED).max(1);
     let chosen: Vec<&PromptCase> = prompts.iter().step_by(stride).collect();
     let stage = Stage::begin(progress, "measuring speed", 3 * ROUNDS * chosen.len());
-    let run = |case: &PromptCase, speculation: &SpeculationParams| -> Result<Summary, LabError> {
+    let run = |case: &PromptCase, speculation: &SpeculationParams| -> Result<RequestSummary, LabError> {
         let mut request = Request::new(case.prompt(style));
         request.max_tokens = Some(max_tokens);
         request.speculation = speculation.clone();

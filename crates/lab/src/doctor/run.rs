@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, EngineOptions, Fault, Loaded};
+use selfspec_engine::{Engine, EngineFault, EngineOptions, LoadedModel};
 use selfspec_speculate::SpeculationParams;
 
 use super::check::{CheckResult, DoctorCheck, withdraw_consequences};
@@ -55,7 +55,7 @@ pub fn strange_prompts() -> Vec<PromptCase> {
 /// No prompt leaves room for an answer, a prompt cannot be decoded plainly, the engine fails, or
 /// [`PlantedFault::Domain`] is planted and no acceptance is on record.
 pub fn doctor(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     prompts: Vec<PromptCase>,
     options: &DoctorOptions,
     progress: &dyn StageProgress,
@@ -128,11 +128,11 @@ fn prompts_that_fit(
     Ok(kept)
 }
 
-fn engine(loaded: &Arc<Loaded>, options: &DoctorOptions, max_batch: usize) -> Result<Engine, LabError> {
+fn engine(loaded: &Arc<LoadedModel>, options: &DoctorOptions, max_batch: usize) -> Result<Engine, LabError> {
     let fault = match options.plant {
-        Some(PlantedFault::Norm) => Some(Fault::Backend(selfspec_model::BackendFault::ExitNorm)),
-        Some(PlantedFault::Rollback) => Some(Fault::Backend(selfspec_model::BackendFault::Rollback)),
-        Some(PlantedFault::Cost) => Some(Fault::DraftCost),
+        Some(PlantedFault::Norm) => Some(EngineFault::Backend(selfspec_model::BackendFault::ExitNorm)),
+        Some(PlantedFault::Rollback) => Some(EngineFault::Backend(selfspec_model::BackendFault::Rollback)),
+        Some(PlantedFault::Cost) => Some(EngineFault::DraftCost),
         Some(PlantedFault::Domain) | None => None,
     };
     Ok(Engine::open_with(loaded, &EngineOptions { max_batch, fault, ..options.engine.clone() })?)
@@ -171,7 +171,7 @@ fn correctness(
 
 /// Cost of a draft, speed-up, long context: alone on the machine's cores.
 fn speed(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     options: &DoctorOptions,
     examined: &ExaminedDrafter,
     acceptance: &DraftAcceptance,

@@ -1,9 +1,9 @@
 //! The figures of a run: its speed, and the middle of many.
 
-use selfspec_engine::Summary;
+use selfspec_engine::RequestSummary;
 
 /// Tokens a second after the first one; 0 if there was only one.
-pub fn tokens_per_second(summary: &Summary) -> f64 {
+pub fn tokens_per_second(summary: &RequestSummary) -> f64 {
     if summary.completion_tokens < 2 || summary.predicted_s <= 0.0 {
         return 0.0;
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_engine::{Engine, EngineOptions, LoadedModel};
 use selfspec_model::TokenId;
 use selfspec_speculate::SamplingParams;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(super) const KV_BYTES: usize = 2 << 30;
 
 /// The documents of some files, each as tokens: after BOS if the model wants one, and before
 /// end-of-text if the model has one. Shape: (document)(token).
-pub(super) fn read(files: &[PathBuf], loaded: &Loaded) -> Result<Vec<Vec<TokenId>>, TrainingError> {
+pub(super) fn read(files: &[PathBuf], loaded: &LoadedModel) -> Result<Vec<Vec<TokenId>>, TrainingError> {
     let tokenizer = loaded.tokenizer().ok_or(TrainingError::NoTokenizer)?;
     let mut documents = Vec::new();
     for file in files {
@@ -40,7 +40,7 @@ pub(super) fn read(files: &[PathBuf], loaded: &Loaded) -> Result<Vec<Vec<TokenId
 }
 
 /// The token that ends a text.
-fn end(loaded: &Loaded) -> Option<TokenId> {
+fn end(loaded: &LoadedModel) -> Option<TokenId> {
     let ends = loaded.tokenizer()?.eos_ids();
     ends.iter().copied().find(|id| (*id as usize) < loaded.info().vocab)
 }
@@ -73,7 +73,7 @@ fn texts(file: &Path) -> Result<Vec<(usize, String)>, TrainingError> {
 /// Prompts and the model's own answers, kept in `path` as they come. Shape: (document)(token).
 pub(super) fn answered(
     files: &[PathBuf],
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     threads: Option<usize>,
     max_tokens: usize,
     path: &Path,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use selfspec_engine::{DraftSetup, Engine, EngineOptions, ExitHeadSource, Loaded};
+use selfspec_engine::{DraftSetup, Engine, EngineOptions, ExitHeadSource, LoadedModel};
 use selfspec_model::{ExitHeadCard, TokenId};
 use selfspec_speculate::SamplingParams;
 use selfspec_train::{
@@ -139,7 +139,7 @@ pub fn train_head(
     control: &dyn TrainingControl,
 ) -> Result<TrainedHead, TrainingError> {
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, ..DraftSetup::default() };
-    let loaded = Loaded::open_with(path, options.threads, &setup);
+    let loaded = LoadedModel::open_with(path, options.threads, &setup);
     let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source: Box::new(source) })?;
     let engine_options = EngineOptions {
         threads: options.threads,
@@ -194,7 +194,7 @@ pub fn train_head(
     Ok(TrainedHead { evaluation, parameters: trainer.parameters(), file_bytes })
 }
 
-fn head_plan(options: &HeadTrainingOptions, loaded: &Loaded) -> Result<HeadPlan, TrainingError> {
+fn head_plan(options: &HeadTrainingOptions, loaded: &LoadedModel) -> Result<HeadPlan, TrainingError> {
     let info = loaded.info();
     let n = info.n_layers;
     let wrong = |option, value| TrainingError::Option { option, value, why: format!("the model has {n} layers") };
@@ -288,7 +288,7 @@ fn corpus(answers: Vec<StoredAnswer>, longest: usize) -> Result<Corpus, Training
     if corpus.texts.is_empty() { Err(TrainingError::NoAnswers) } else { Ok(corpus) }
 }
 
-fn end_tokens(loaded: &Loaded) -> Vec<TokenId> {
+fn end_tokens(loaded: &LoadedModel) -> Vec<TokenId> {
     let vocab = loaded.info().vocab;
     let ends = loaded.tokenizer().map(|t| t.eos_ids().to_vec()).unwrap_or_default();
     ends.into_iter().filter(|id| (*id as usize) < vocab).collect()
@@ -309,7 +309,7 @@ impl HiddenStateSource for EngineStates<'_> {
 
 fn states(
     engine: &Engine,
-    loaded: &Loaded,
+    loaded: &LoadedModel,
     corpus: &Corpus,
     plan: &HeadPlan,
     work: &WorkFolder,

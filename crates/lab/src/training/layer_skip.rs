@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource, Loaded};
+use selfspec_engine::{DraftSetup, EngineOptions, ExitHeadSource, LoadedModel};
 use selfspec_train::{
     BackboneEvent, BackboneOptions, BackboneRun, BackboneStep, BackboneTrainer, Curriculum, Perplexities, TokenSpans,
     TrainingSchedule,
@@ -96,7 +96,7 @@ pub fn train_layer_skip(
     control: &dyn TrainingControl,
 ) -> Result<LayerSkipReport, TrainingError> {
     let setup = DraftSetup { exit_head: ExitHeadSource::Off, untuned: true, ..DraftSetup::default() };
-    let loaded = Loaded::open_with(path, options.threads, &setup);
+    let loaded = LoadedModel::open_with(path, options.threads, &setup);
     let loaded = loaded.map_err(|source| TrainingError::Load { path: path.to_owned(), source: Box::new(source) })?;
     let backbone = backbone_options(options, &loaded)?;
     let spans = spans(options, &loaded, work, control)?;
@@ -127,7 +127,7 @@ pub fn train_layer_skip(
     Ok(LayerSkipReport { before, after, refusal, files })
 }
 
-fn backbone_options(options: &LayerSkipOptions, loaded: &Loaded) -> Result<BackboneOptions, TrainingError> {
+fn backbone_options(options: &LayerSkipOptions, loaded: &LoadedModel) -> Result<BackboneOptions, TrainingError> {
     let n = loaded.info().n_layers;
     let mut exits = options.exits.clone();
     if let Some(exit) = exits.iter().find(|exit| **exit >= n) {
@@ -157,7 +157,7 @@ fn backbone_options(options: &LayerSkipOptions, loaded: &Loaded) -> Result<Backb
 /// The texts, cut into spans.
 fn spans(
     options: &LayerSkipOptions,
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     work: &WorkFolder,
     control: &dyn TrainingControl,
 ) -> Result<TokenSpans, TrainingError> {

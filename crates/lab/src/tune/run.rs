@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, EngineOptions, Loaded, TunedDrafter, Tuning};
+use selfspec_engine::{Engine, EngineOptions, LoadedModel, TunedDrafter, Tuning};
 use selfspec_model::TokenId;
 
 use super::candidate::{self, DrafterCandidate};
@@ -26,7 +26,7 @@ const FINALISTS: usize = 3;
 /// There are no prompts, no context fits the model, an exit layer does not fit it, or the engine
 /// fails.
 pub fn tune(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     prompts: &[PromptCase],
     options: &TuneOptions,
     progress: &dyn StageProgress,
@@ -69,7 +69,7 @@ pub fn tune(
     })
 }
 
-fn engine(loaded: &Arc<Loaded>, options: &TuneOptions, max_batch: usize) -> Result<Engine, LabError> {
+fn engine(loaded: &Arc<LoadedModel>, options: &TuneOptions, max_batch: usize) -> Result<Engine, LabError> {
     Ok(Engine::open_with(loaded, &EngineOptions { max_batch, ..options.engine.clone() })?)
 }
 
@@ -109,7 +109,7 @@ fn speed(
 /// The conclusion: the best finalist if it pays, else plain decoding.
 fn tuning(
     engine: &Engine,
-    loaded: &Loaded,
+    loaded: &LoadedModel,
     options: &TuneOptions,
     (candidates, acceptance, costs): (&[DrafterCandidate], &[CandidateAcceptance], &CandidateCosts),
     first: Option<&CandidateSpeed>,

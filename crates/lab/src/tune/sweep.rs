@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use selfspec_engine::{Engine, Generation, Request, Summary};
+use selfspec_engine::{Engine, Generation, Request, RequestSummary};
 use selfspec_model::TokenId;
 use selfspec_speculate::{SamplingParams, SpecStats, SpeculationParams};
 
@@ -75,7 +75,7 @@ impl PromptSweep<'_> {
         engine: &Engine,
         speculation: &SpeculationParams,
         stage: &Stage<'_>,
-    ) -> Result<Vec<Summary>, LabError> {
+    ) -> Result<Vec<RequestSummary>, LabError> {
         let mut under_way: VecDeque<Generation> = VecDeque::new();
         let mut summaries = Vec::new();
         for case in self.prompts {

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, EngineError, EngineOptions, FinishReason, Generation, Loaded, Request, Summary};
+use selfspec_engine::{
+    Engine, EngineError, EngineOptions, FinishReason, Generation, LoadedModel, Request, RequestSummary,
+};
 use selfspec_kernels::{Isa, KvType};
 use selfspec_model::TokenId;
 use selfspec_speculate::SpecStats;
@@ -70,7 +72,7 @@ pub struct DrafterTally {
 
 /// All comparisons so far.
 pub(super) struct Runner {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedModel>,
     prompts: Vec<PromptCase>,
     style: PromptStyle,
     max_tokens: usize,
@@ -85,7 +87,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(
-        loaded: Arc<Loaded>,
+        loaded: Arc<LoadedModel>,
         prompts: Vec<PromptCase>,
         style: PromptStyle,
         max_tokens: usize,
@@ -212,7 +214,7 @@ impl Runner {
     }
 
     /// Compares an output with that of plain decoding.
-    fn judge(&mut self, task: Comparison, summary: Summary) {
+    fn judge(&mut self, task: Comparison, summary: RequestSummary) {
         let plain = &self.plain[&(task.prompt, task.mode, task.setting.isa)];
         let got = RunOutput { ids: summary.token_ids, finish: summary.finish_reason };
         let equal = *plain == got;
@@ -282,7 +284,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let path = dir.path().join("tiny.gguf");
         TinyModel::new(Family::Llama).gguf().write(&path);
-        let loaded = Loaded::open(&path, Some(1)).expect("a model");
+        let loaded = LoadedModel::open(&path, Some(1)).expect("a model");
         let mut runner = Runner::new(loaded, prompts::built_in(), PromptStyle::Plain, 12, 1, KvType::F16);
         let setting = |together| DecodingSetting {
             drafter: VerifiedDrafter::Exit(2),

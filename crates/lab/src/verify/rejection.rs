@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_engine::{Engine, EngineOptions, LoadedModel};
 use selfspec_kernels::KvType;
 use selfspec_model::{LayerPlan, TokenId};
 use selfspec_speculate::SamplingParams;
@@ -101,7 +101,7 @@ impl SamplingTrials {
 
 /// Runs the trials.
 pub(super) fn test(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     prompts: &[PromptCase],
     style: PromptStyle,
     threads: usize,

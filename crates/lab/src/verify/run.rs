@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::Loaded;
+use selfspec_engine::LoadedModel;
 use selfspec_kernels::{Isa, KvType};
 
 use super::comparison::{Comparison, DrafterTally, OutputMismatch, Runner};
@@ -87,7 +87,7 @@ impl VerifyReport {
 /// # Errors
 /// There are no prompts or no thread counts, an engine cannot be started, or a request fails.
 pub fn verify(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedModel>,
     prompts: Vec<PromptCase>,
     options: &VerifyOptions,
     progress: &dyn StageProgress,

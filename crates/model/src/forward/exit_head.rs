@@ -14,7 +14,7 @@ use crate::forward::scratch::grow;
 use crate::kv::place::{AuxiliaryWork, FeatureSource};
 use crate::kv::step::ValidatedStep;
 use crate::panels::exit_head::ExitHead;
-use crate::profile::Part;
+use crate::profile::PassPart;
 
 impl Pass<'_> {
     /// Restores the taps of rows that enter from a kept state, as far as the drafting row had come.
@@ -118,7 +118,7 @@ impl Pass<'_> {
                 s.head_hidden[i * dim..][..dim].copy_from_slice(out);
             }
         }
-        self.profiler.lap(Part::Enter);
+        self.profiler.lap(PassPart::Enter);
     }
 
     /// Keeps the features that the next positions read.

@@ -9,7 +9,7 @@ use crate::kv::step::ValidatedStep;
 use crate::panels::draft_heads::DraftHeads;
 use crate::panels::layer::Layer;
 use crate::panels::model::CpuModel;
-use crate::profile::{Part, Profiler};
+use crate::profile::{PassPart, Profiler};
 use crate::rope::Rope;
 
 /// Everything that a pass reads and writes, borrowed from the executor for one step.
@@ -38,7 +38,7 @@ impl Pass<'_> {
             }
             scratch.was_active.clone_from(&scratch.active);
         }
-        self.profiler.lap(Part::Enter);
+        self.profiler.lap(PassPart::Enter);
     }
 
     /// One layer over the rows in `scratch.active`; its K and V lie in layer `l` of the cache.
@@ -56,9 +56,9 @@ impl Pass<'_> {
         grow(&mut s.out, m * c.dim);
         self.compute.matmul(&s.input, &mut [MatrixProduct { weights: output, out: &mut s.out[..m * c.dim] }]);
         let post_norm = weights.vector(T::PostAttentionNorm).map(|w| (w, eps));
-        self.profiler.lap(Part::AttentionOutput);
+        self.profiler.lap(PassPart::AttentionOutput);
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
-        self.profiler.lap(Part::Add);
+        self.profiler.lap(PassPart::Add);
         if weights.has_feed_forward() {
             self.feed_forward(weights);
         }
@@ -72,15 +72,15 @@ impl Pass<'_> {
         let [gate, up, down] = [T::Gate, T::Up, T::Down].map(|tensor| weights.matrix(tensor));
         let inputs = InputForms::of(&[gate, up]);
         self.compute.norm(&s.hidden, c.dim, &s.active, weights.norm(T::FeedForwardNorm), eps, inputs, &mut s.input);
-        self.profiler.lap(Part::Norm);
+        self.profiler.lap(PassPart::Norm);
         let inputs = InputForms::of(&[down]);
         self.compute.gated(c.gate, &s.input, gate, up, inputs, &mut s.gated);
-        self.profiler.lap(Part::Gate);
+        self.profiler.lap(PassPart::Gate);
         self.compute.matmul(&s.gated, &mut [MatrixProduct { weights: down, out: &mut s.out[..m * c.dim] }]);
-        self.profiler.lap(Part::Down);
+        self.profiler.lap(PassPart::Down);
         let post_norm = weights.vector(T::PostFeedForwardNorm).map(|w| (w, eps));
         self.compute.add(&s.out[..m * c.dim], c.dim, &s.active, post_norm, &mut s.hidden);
-        self.profiler.lap(Part::Add);
+        self.profiler.lap(PassPart::Add);
     }
 
     /// Projects the active rows to q (where it is wanted), k and v, rotates q and k, and writes k
@@ -93,7 +93,7 @@ impl Pass<'_> {
         let [query, key, value] = [T::Query, T::Key, T::Value].map(|tensor| weights.matrix(tensor));
         let (norm, inputs) = (weights.norm(T::AttentionNorm), InputForms::of(&[query, key, value]));
         self.compute.norm(&s.hidden, c.dim, &s.active, norm, c.norm_eps, inputs, &mut s.input);
-        self.profiler.lap(Part::Norm);
+        self.profiler.lap(PassPart::Norm);
         grow(&mut s.query, m * q_dim);
         grow(&mut s.key, m * kv_dim);
         grow(&mut s.value, m * kv_dim);
@@ -103,7 +103,7 @@ impl Pass<'_> {
             MatrixProduct { weights: query, out: &mut s.query[..m * q_dim] },
         ];
         self.compute.matmul(&s.input, &mut jobs[..if with_query { 3 } else { 2 }]);
-        self.profiler.lap(Part::QueryKeyValue);
+        self.profiler.lap(PassPart::QueryKeyValue);
         let rope = match self.local_rope {
             Some(local) if weights.window.is_some() => local.rows(),
             _ => self.rope.rows(),
@@ -121,13 +121,13 @@ impl Pass<'_> {
                 value.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
             }
         }
-        self.profiler.lap(Part::Heads);
+        self.profiler.lap(PassPart::Heads);
         for ((i, key), value) in s.active.iter().zip(s.key.chunks_exact(kv_dim)).zip(s.value.chunks_exact(kv_dim)) {
             let pos = step.rows()[*i].pos;
             let page = step.pages(*i)[pos / PAGE_POSITIONS];
             self.compute.write_kv(self.kv, l, page, pos % PAGE_POSITIONS, key, value);
         }
-        self.profiler.lap(Part::CacheWrite);
+        self.profiler.lap(PassPart::CacheWrite);
     }
 
     /// Attention of the active rows over the cache, their own positions included.
@@ -144,6 +144,6 @@ impl Pass<'_> {
         let (query, attended) = (&s.query[..q_len], &mut s.attended[..q_len]);
         self.compute.attention(self.kv, l, &attention_rows, c.heads, query, c.attention_scale, attended);
         s.attention_rows = recycled(attention_rows);
-        self.profiler.lap(Part::Attention);
+        self.profiler.lap(PassPart::Attention);
     }
 }

@@ -7,7 +7,7 @@ use crate::forward::layers::Pass;
 use crate::forward::scratch::grow;
 use crate::kv::step::ValidatedStep;
 use crate::output::{HiddenState, StepOutput, StepReadouts};
-use crate::profile::Part;
+use crate::profile::PassPart;
 use crate::row::Readout;
 
 impl Pass<'_> {
@@ -38,7 +38,7 @@ impl Pass<'_> {
         self.reach_taps(step, n_layers);
         self.keep(step, n_layers);
         out.keep_state(HiddenState::AfterLayers(n_layers), &self.scratch.hidden[..len], dim);
-        self.profiler.lap(Part::Enter);
+        self.profiler.lap(PassPart::Enter);
         self.exit_head(step);
         // The head's states are there as far as rows have needed them.
         if let Some(states) = self.scratch.head_hidden.get(..len) {
@@ -119,9 +119,9 @@ impl Pass<'_> {
             rest = others;
             let hidden = if readout == Readout::ExitHead { &s.head_hidden } else { &s.hidden };
             self.compute.norm(hidden, c.dim, &s.active, norm, c.norm_eps, InputForms::of(&[head]), &mut s.input);
-            self.profiler.lap(Part::Norm);
+            self.profiler.lap(PassPart::Norm);
             self.compute.matmul(&s.input, &mut [MatrixProduct { weights: head, out: &mut logits[..] }]);
-            self.profiler.lap(Part::Head);
+            self.profiler.lap(PassPart::Head);
             if self.without_exit_norm {
                 let drafts =
                     s.active.iter().zip(logits.chunks_exact_mut(head.n())).filter(|(i, _)| !rows[**i].plan.is_full());

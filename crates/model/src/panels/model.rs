@@ -10,7 +10,7 @@ use crate::arch::tensor::{LayerTensor as T, ModelTensor};
 use crate::error::ModelError;
 use crate::load::sink::{SinkError, StoredTensor, WeightSink};
 use crate::plan::LayerPlan;
-use crate::profile::Part;
+use crate::profile::PassPart;
 use crate::spec::ModelSpec;
 
 /// A model in the CPU's memory. Shared by every backend that runs it; never changed.
@@ -74,14 +74,14 @@ impl CpuModel {
     }
 
     /// Bytes of weights that one part of a full pass streams.
-    pub fn part_bytes(&self, part: Part) -> usize {
+    pub fn part_bytes(&self, part: PassPart) -> usize {
         let over_layers = |tensors: &[T]| -> usize { self.layers.iter().map(|l| l.bytes_of(tensors)).sum() };
         match part {
-            Part::QueryKeyValue => over_layers(&[T::Query, T::Key, T::Value]),
-            Part::AttentionOutput => over_layers(&[T::AttentionOutput]),
-            Part::Gate => over_layers(&[T::Gate, T::Up]),
-            Part::Down => over_layers(&[T::Down]),
-            Part::Head => self.head().size_bytes(),
+            PassPart::QueryKeyValue => over_layers(&[T::Query, T::Key, T::Value]),
+            PassPart::AttentionOutput => over_layers(&[T::AttentionOutput]),
+            PassPart::Gate => over_layers(&[T::Gate, T::Up]),
+            PassPart::Down => over_layers(&[T::Down]),
+            PassPart::Head => self.head().size_bytes(),
             _ => 0,
         }
     }

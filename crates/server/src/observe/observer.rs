@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use selfspec_engine::{Event, FinishReason, Gap, Summary};
+use selfspec_engine::{Event, FinishReason, RequestSummary, TokenGap};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -113,9 +113,9 @@ impl RequestObserver {
         self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finished(&self, summary: &Summary) -> RecordedChoice {
+    fn finished(&self, summary: &RequestSummary) -> RecordedChoice {
         let with_text = self.recorder.as_ref().is_some_and(|recorder| recorder.prompts());
-        let milliseconds = |gap: &Gap| ((f64::from(gap.seconds) * 1e6).round() / 1e3, gap.tokens);
+        let milliseconds = |gap: &TokenGap| ((f64::from(gap.seconds) * 1e6).round() / 1e3, gap.tokens);
         RecordedChoice {
             finish_reason: summary.finish_reason.to_string(),
             gaps: summary.gaps.iter().map(milliseconds).collect(),

@@ -8,18 +8,18 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use selfspec_engine::{Engine, EngineOptions, Loaded};
+use selfspec_engine::{Engine, EngineOptions, LoadedModel};
 use selfspec_server::{ServeOptions, Server};
 use selfspec_testkit::{Family, TinyModel};
 use serde_json::{Value, json};
 
-fn loaded() -> Arc<Loaded> {
-    static LOADED: OnceLock<Arc<Loaded>> = OnceLock::new();
+fn loaded() -> Arc<LoadedModel> {
+    static LOADED: OnceLock<Arc<LoadedModel>> = OnceLock::new();
     let load = || {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("tiny.gguf");
         TinyModel::new(Family::Llama).gguf().write(&path);
-        Loaded::open(&path, Some(1)).expect("a sound model")
+        LoadedModel::open(&path, Some(1)).expect("a sound model")
     };
     LOADED.get_or_init(load).clone()
 }

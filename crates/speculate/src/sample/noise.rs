@@ -8,9 +8,9 @@
 //! that accepts or rejects it.
 //!
 //! Gumbel noise for a whole vocabulary is expensive. [`NoiseKey::gumbel_argmax`] finds the token
-//! with the highest `s(x) + G(x)` without a logarithm for almost every token. The size of the random
-//! number bounds the noise from above, and a token whose bound is below the best so far cannot win.
-
+//! with the highest `s(x) + G(x)` without a logarithm for almost every token: the size of the
+//! random number bounds the noise from above, and a token whose bound is below the best so far
+//! cannot win.
 use pulp::NullaryFnOnce;
 use selfspec_model::TokenId;
 

@@ -17,7 +17,7 @@ use crate::tools::style::ToolStyle;
 
 /// A part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum AnswerPiece {
     /// Words.
     Text(String),
     /// A call.
@@ -132,7 +132,7 @@ impl ToolCallReader {
     }
 
     /// Takes the next part of the answer and appends what is certain to `out`.
-    pub fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+    pub fn push(&mut self, text: &str, out: &mut Vec<AnswerPiece>) {
         for c in text.chars() {
             loop {
                 self.held.push(c);
@@ -156,14 +156,14 @@ impl ToolCallReader {
     }
 
     /// Ends the answer: what is held back comes out.
-    pub fn finish(&mut self, out: &mut Vec<Piece>) {
+    pub fn finish(&mut self, out: &mut Vec<AnswerPiece>) {
         let closed = self.list != List::Open;
         match self.state {
             ReadState::After | ReadState::Closing(_) | ReadState::Unfence(_) | ReadState::End if closed => {
                 self.give_calls(self.held.len(), out);
             }
             ReadState::Space | ReadState::Start if self.after_call && !self.held.is_empty() => {
-                out.push(Piece::Space(std::mem::take(&mut self.held)));
+                out.push(AnswerPiece::Space(std::mem::take(&mut self.held)));
             }
             _ => self.give_text(self.held.len(), out),
         }
@@ -290,13 +290,13 @@ impl ToolCallReader {
     }
 
     /// Gives out the first `length` bytes of what is held as text, and drops the others.
-    fn give_text(&mut self, length: usize, out: &mut Vec<Piece>) {
+    fn give_text(&mut self, length: usize, out: &mut Vec<AnswerPiece>) {
         self.held.truncate(length);
         self.calls.clear();
         if length > 0 {
             match out.last_mut() {
-                Some(Piece::Text(text)) => text.push_str(&self.held),
-                _ => out.push(Piece::Text(self.held.clone())),
+                Some(AnswerPiece::Text(text)) => text.push_str(&self.held),
+                _ => out.push(AnswerPiece::Text(self.held.clone())),
             }
             self.held.clear();
             self.after_call = false;
@@ -306,7 +306,7 @@ impl ToolCallReader {
     }
 
     /// The same as the calls that it holds.
-    fn give_calls(&mut self, length: usize, out: &mut Vec<Piece>) {
+    fn give_calls(&mut self, length: usize, out: &mut Vec<AnswerPiece>) {
         self.held.truncate(length);
         let count = self.calls.len();
         let mut from = 0;
@@ -314,7 +314,7 @@ impl ToolCallReader {
             let end = if i + 1 == count { length } else { end };
             self.held[from..end].clone_into(&mut call.raw);
             from = end;
-            out.push(Piece::Call(call));
+            out.push(AnswerPiece::Call(call));
         }
         self.held.clear();
         self.came_out += count;

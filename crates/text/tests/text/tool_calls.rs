@@ -1,17 +1,17 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use selfspec_text::{Piece, ToolCallReader, ToolStyle};
+use selfspec_text::{AnswerPiece, ToolCallReader, ToolStyle};
 
 /// Reads an answer in parts. Texts that follow each other are one.
-fn read(style: ToolStyle, most: usize, parts: &[&str]) -> Vec<Piece> {
+fn read(style: ToolStyle, most: usize, parts: &[&str]) -> Vec<AnswerPiece> {
     let names: Arc<[String]> = ["add", "get_weather"].map(str::to_owned).into();
     let mut reader = ToolCallReader::new(style, names, most);
-    let mut all: Vec<Piece> = Vec::new();
-    let mut take = |pieces: Vec<Piece>| {
+    let mut all: Vec<AnswerPiece> = Vec::new();
+    let mut take = |pieces: Vec<AnswerPiece>| {
         for piece in pieces {
             match (all.last_mut(), piece) {
-                (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(&text),
+                (Some(AnswerPiece::Text(before)), AnswerPiece::Text(text)) => before.push_str(&text),
                 (_, piece) => all.push(piece),
             }
         }
@@ -30,10 +30,10 @@ fn read(style: ToolStyle, most: usize, parts: &[&str]) -> Vec<Piece> {
 /// Texts as they are, calls as `name(arguments)`.
 fn shown(style: ToolStyle, answer: &str) -> Vec<String> {
     let pieces = read(style, 8, &[answer]);
-    let show = |piece: Piece| match piece {
-        Piece::Text(text) => Some(text),
-        Piece::Call(call) => Some(format!("{}({})", call.name, call.arguments)),
-        Piece::Space(_) => None,
+    let show = |piece: AnswerPiece| match piece {
+        AnswerPiece::Text(text) => Some(text),
+        AnswerPiece::Call(call) => Some(format!("{}({})", call.name, call.arguments)),
+        AnswerPiece::Space(_) => None,
     };
     pieces.into_iter().filter_map(show).collect()
 }
@@ -129,7 +129,7 @@ fn progress(style: ToolStyle, answer: &str) -> usize {
     let mut reader = ToolCallReader::new(style, ["add".to_owned()].into(), 8);
     let mut out = Vec::new();
     reader.push(answer, &mut out);
-    out.iter().map(|piece| if let Piece::Text(text) = piece { text.len() } else { 0 }).sum()
+    out.iter().map(|piece| if let AnswerPiece::Text(text) = piece { text.len() } else { 0 }).sum()
 }
 
 #[test]
@@ -154,12 +154,18 @@ fn only_what_may_become_a_call_is_held_back() {
 fn no_more_calls_come_out_than_are_wanted() {
     let call = "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>";
     let pieces = read(ToolStyle::Hermes, 1, &[&format!("{call}\n{call}")]);
-    assert!(matches!(&pieces[..], [Piece::Call(_), Piece::Text(text)] if *text == format!("\n{call}")), "{pieces:?}");
+    assert!(
+        matches!(&pieces[..], [AnswerPiece::Call(_), AnswerPiece::Text(text)] if *text == format!("\n{call}")),
+        "{pieces:?}"
+    );
     let bare = "{\"name\": \"add\", \"parameters\": {}}";
     let pieces = read(ToolStyle::Llama3, 1, &[&format!("{bare}; {bare}")]);
-    assert!(matches!(&pieces[..], [Piece::Call(_), Piece::Text(text)] if *text == format!(" {bare}")), "{pieces:?}");
+    assert!(
+        matches!(&pieces[..], [AnswerPiece::Call(_), AnswerPiece::Text(text)] if *text == format!(" {bare}")),
+        "{pieces:?}"
+    );
     let list = format!("[{bare}, {bare}]");
-    assert_eq!(read(ToolStyle::Json, 1, &[&list]), [Piece::Text(list)]);
+    assert_eq!(read(ToolStyle::Json, 1, &[&list]), [AnswerPiece::Text(list)]);
 }
 
 /// Answers with much that looks like calls.
@@ -192,12 +198,12 @@ proptest! {
     fn nothing_is_lost_however_the_answer_is_cut(style in style(), answer in answer(), most in 1usize..4, cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let whole = read(style, most, &[&answer]);
         let again: String = whole.iter().map(|piece| match piece {
-            Piece::Text(text) | Piece::Space(text) => text.as_str(),
-            Piece::Call(call) => call.raw.as_str(),
+            AnswerPiece::Text(text) | AnswerPiece::Space(text) => text.as_str(),
+            AnswerPiece::Call(call) => call.raw.as_str(),
         }).collect();
         prop_assert_eq!(&again, &answer);
         for piece in &whole {
-            if let Piece::Call(call) = piece {
+            if let AnswerPiece::Call(call) = piece {
                 prop_assert!(call.raw.contains(&call.name) && ["add", "get_weather"].contains(&call.name.as_str()));
                 prop_assert!(serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&call.arguments).is_ok());
             }

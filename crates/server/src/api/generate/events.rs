@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use selfspec_engine::{Demand, Engine, EngineError, Event, EventSink, Request};
+use selfspec_engine::{Engine, EngineError, Event, EventSink, Request, SinkDemand};
 use tokio::sync::mpsc;
 
 use crate::http::admission::AdmissionPermit;
@@ -38,13 +38,13 @@ impl EventSink for ChoiceSink {
         let _ = self.events.send((self.choice, event));
     }
 
-    fn demand(&self) -> Demand {
+    fn demand(&self) -> SinkDemand {
         if self.events.is_closed() {
-            return Demand::Never;
+            return SinkDemand::Never;
         }
         let most = if self.paused.get() { limits::UNREAD_EVENTS / 2 } else { limits::UNREAD_EVENTS };
         self.paused.set(self.unread.load(Ordering::SeqCst) >= most);
-        if self.paused.get() { Demand::Later } else { Demand::More }
+        if self.paused.get() { SinkDemand::Later } else { SinkDemand::More }
     }
 }
 
@@ -148,20 +148,20 @@ mod tests {
     fn a_request_pauses_until_half_of_its_unread_events_are_read() {
         let (mut sinks, mut events) = sinks(2);
         for i in 0..limits::UNREAD_EVENTS {
-            assert_eq!(sinks[i % 2].demand(), Demand::More);
+            assert_eq!(sinks[i % 2].demand(), SinkDemand::More);
             sinks[i % 2].take(Event::Prompt { tokens: i });
         }
-        assert_eq!([sinks[0].demand(), sinks[1].demand()], [Demand::Later; 2], "the choices share the limit");
+        assert_eq!([sinks[0].demand(), sinks[1].demand()], [SinkDemand::Later; 2], "the choices share the limit");
         for read in 0..limits::UNREAD_EVENTS / 2 {
-            assert!(sinks.iter().all(|sink| sink.demand() == Demand::Later), "{read} were read");
+            assert!(sinks.iter().all(|sink| sink.demand() == SinkDemand::Later), "{read} were read");
             let (choice, event) = events.ready().expect("an event");
             assert!(choice == read % 2 && matches!(event, Event::Prompt { tokens } if tokens == read));
         }
-        assert_eq!(sinks[0].demand(), Demand::Later);
+        assert_eq!(sinks[0].demand(), SinkDemand::Later);
         events.ready().expect("an event");
-        assert_eq!(sinks[0].demand(), Demand::More);
+        assert_eq!(sinks[0].demand(), SinkDemand::More);
         drop(events);
-        assert_eq!(sinks[0].demand(), Demand::Never);
+        assert_eq!(sinks[0].demand(), SinkDemand::Never);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_text::{FoundCall, Piece, ToolCallReader, ToolStyle};
+use selfspec_text::{AnswerPiece, FoundCall, ToolCallReader, ToolStyle};
 
 use crate::api::request::ToolOffer;
 use crate::http::limits::MOST_CALLS;
@@ -77,13 +77,13 @@ impl OutputSplitter {
         self.calls > 0
     }
 
-    fn output(&mut self, pieces: Vec<Piece>) -> Vec<OutputPiece> {
+    fn output(&mut self, pieces: Vec<AnswerPiece>) -> Vec<OutputPiece> {
         let mut output = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Text(text) => output.push(OutputPiece::Text(text)),
-                Piece::Space(_) => {}
-                Piece::Call(call) => {
+                AnswerPiece::Text(text) => output.push(OutputPiece::Text(text)),
+                AnswerPiece::Space(_) => {}
+                AnswerPiece::Call(call) => {
                     let index = self.calls;
                     self.calls += 1;
                     let id = short_hash(&format!("{} {index}", self.seed), 12);

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use selfspec_engine::{Event, Progress, Summary, TokenEvent};
+use selfspec_engine::{Event, Progress, RequestSummary, TokenEvent};
 
 use crate::api::generate::events::GenerationEvents;
 use crate::api::generate::pieces::OutputSplitter;
@@ -18,9 +18,9 @@ struct AnswerStream<W> {
     writer: W,
     events: Option<GenerationEvents>, // `None`: the stream ends with what is in the buffer
     output: OutputOptions,
-    splitters: Vec<OutputSplitter>,  // (choice)
-    progress: Vec<Option<Progress>>, // (choice)
-    done: Vec<Option<Summary>>,      // (choice)
+    splitters: Vec<OutputSplitter>,    // (choice)
+    progress: Vec<Option<Progress>>,   // (choice)
+    done: Vec<Option<RequestSummary>>, // (choice)
     buffer: StreamBuffer,
 }
 
@@ -62,7 +62,7 @@ impl<W: AnswerWriter> AnswerStream<W> {
             let events = self.events.as_mut()?;
             let Some((index, event)) = events.next().await else {
                 self.events = None;
-                let summaries: Vec<Summary> = self.done.iter_mut().filter_map(Option::take).collect();
+                let summaries: Vec<RequestSummary> = self.done.iter_mut().filter_map(Option::take).collect();
                 self.writer.end(&summaries, &self.progress, &mut self.buffer);
                 continue;
             };
@@ -107,7 +107,7 @@ impl<W: AnswerWriter> AnswerStream<W> {
         }
     }
 
-    fn choice_end(&mut self, index: usize, summary: Summary) {
+    fn choice_end(&mut self, index: usize, summary: RequestSummary) {
         let pieces = self.splitters[index].finish();
         if !pieces.is_empty() {
             let delta = ChoiceDelta { index, pieces, tokens: Vec::new() };

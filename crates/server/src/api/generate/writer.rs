@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use axum::body::Bytes;
-use selfspec_engine::{FinishReason, Progress, Summary, TokenEvent};
+use selfspec_engine::{FinishReason, Progress, RequestSummary, TokenEvent};
 use serde_json::Value;
 
 use crate::api::generate::pieces::OutputPiece;
@@ -36,7 +36,7 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn choice_end(&mut self, index: usize, end: AnswerEnd, progress: &[Option<Progress>], stream: &mut StreamBuffer);
 
     /// Ends the stream. `summaries`: those of all choices, by index.
-    fn end(&mut self, summaries: &[Summary], progress: &[Option<Progress>], stream: &mut StreamBuffer);
+    fn end(&mut self, summaries: &[RequestSummary], progress: &[Option<Progress>], stream: &mut StreamBuffer);
 
     /// Ends the stream with an error.
     fn fail(&mut self, error: &ApiError, stream: &mut StreamBuffer);
@@ -79,7 +79,7 @@ pub(crate) struct FinishedChoice {
     pub(crate) pieces: Vec<OutputPiece>,
     /// Its tokens, if the answer lists them.
     pub(crate) tokens: Vec<TokenEvent>,
-    pub(crate) summary: Summary,
+    pub(crate) summary: RequestSummary,
     pub(crate) end: AnswerEnd,
 }
 

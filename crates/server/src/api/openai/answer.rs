@@ -1,7 +1,7 @@
 //! Objects that chat completions and completions share: the head of an answer, usage, timings,
 //! tokens.
 
-use selfspec_engine::{Progress, Summary, TokenEvent};
+use selfspec_engine::{Progress, RequestSummary, TokenEvent};
 use selfspec_speculate::{DrafterKind, DrafterStats};
 use serde_json::{Map, Value, json};
 
@@ -48,7 +48,7 @@ impl AnswerHead {
     }
 
     /// A whole answer.
-    pub(super) fn answer(&self, choices: Vec<Value>, summaries: &[&Summary]) -> Value {
+    pub(super) fn answer(&self, choices: Vec<Value>, summaries: &[&RequestSummary]) -> Value {
         let mut answer = self.object(self.object);
         answer.insert("choices".to_owned(), choices.into());
         answer.insert("usage".to_owned(), usage(summaries));
@@ -70,9 +70,9 @@ impl AnswerHead {
     }
 
     /// Ends the stream, with a chunk of usage if that was requested.
-    pub(super) fn end(&self, summaries: &[Summary], progress: &[Option<Progress>], stream: &mut StreamBuffer) {
+    pub(super) fn end(&self, summaries: &[RequestSummary], progress: &[Option<Progress>], stream: &mut StreamBuffer) {
         if self.output.usage {
-            let summaries: Vec<&Summary> = summaries.iter().collect();
+            let summaries: Vec<&RequestSummary> = summaries.iter().collect();
             let mut last = self.object(self.chunk_object);
             last.insert("choices".to_owned(), json!([]));
             last.insert("usage".to_owned(), usage(&summaries));
@@ -112,7 +112,7 @@ pub(super) fn text_of(pieces: &[OutputPiece]) -> String {
 }
 
 /// Token counts of a request: its prompt once, and the tokens of all choices.
-fn usage(summaries: &[&Summary]) -> Value {
+fn usage(summaries: &[&RequestSummary]) -> Value {
     let prompt = summaries.first().map_or(0, |s| s.prompt_tokens);
     let cached = summaries.first().map_or(0, |s| s.cached_tokens);
     let completion: usize = summaries.iter().map(|s| s.completion_tokens).sum();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selfspec_engine::{Progress, Summary};
+use selfspec_engine::{Progress, RequestSummary};
 use selfspec_text::Tokenizer;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ impl AnswerWriter for CompletionWriter {
         self.head.chunk(choice, progress, stream);
     }
 
-    fn end(&mut self, summaries: &[Summary], progress: &[Option<Progress>], stream: &mut StreamBuffer) {
+    fn end(&mut self, summaries: &[RequestSummary], progress: &[Option<Progress>], stream: &mut StreamBuffer) {
         self.head.end(summaries, progress, stream);
     }
 
