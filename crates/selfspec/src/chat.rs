@@ -103,13 +103,13 @@ impl Chat {
         self.send(text)?.finish()
     }
 
-    /// What speculation did in all replies.
+    /// What speculation did in the replies that were read to their end.
     pub fn stats(&self) -> &SpecStats {
         &self.stats
     }
 
-    /// Accepted share of the drafts that the model judged in all replies, from 0 to 1; `None` if
-    /// none was judged.
+    /// Accepted share of the drafts that the model judged in the replies that were read to their
+    /// end, from 0 to 1; `None` if none was judged.
     pub fn acceptance(&self) -> Option<f64> {
         self.stats.acceptance()
     }
