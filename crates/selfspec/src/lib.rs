@@ -21,7 +21,7 @@ pub use stream::{Completion, GeneratedToken, TokenStream};
 
 // Types of other crates that a caller builds or matches because signatures here have them. All else
 // of those crates stays there: a program that needs it depends on them.
-pub use selfspec_engine::{FinishReason, Prompt};
+pub use selfspec_engine::{Canceller, FinishReason, Prompt};
 pub use selfspec_kernels::{Isa, KvType};
 pub use selfspec_speculate::{DraftLen, SamplingParams};
 pub use selfspec_text::{GrammarSource, Message};
