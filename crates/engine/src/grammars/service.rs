@@ -62,7 +62,9 @@ impl Default for Limits {
             intersecting: 2,
             waiters: 1024,
             processor_time: Duration::from_secs(2),
-            cached: 128,
+            // An automaton of nested repetitions takes up to 190 MB, and llguidance does not tell:
+            // `Grammar::bytes` counts only a part of it.
+            cached: 8,
             cached_bytes: 64 << 20,
         }
     }

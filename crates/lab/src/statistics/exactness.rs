@@ -223,7 +223,7 @@ impl<'t, 'a> TrialRun<'t, 'a> {
             let vocab = self.trial.draft_vocab;
             let at = RoundPosition { pos: self.prefix.len(), row: i };
             let row = LogitsRow { tokens: vocab, ..LogitsRow::all(logits) };
-            let mut usual = || self.sampler.draft(logits, vocab, at, 0.0).ok().flatten();
+            let mut usual = || self.sampler.draft(logits, vocab, at, 0.0);
             let draft = match self.trial.drafting {
                 DraftingRule::Sampled => usual(),
                 DraftingRule::Argmax | DraftingRule::AtTemperature(_) => {

@@ -94,19 +94,19 @@ impl SequenceSampler {
     ///
     /// Shape of `logits`: (tokens of `vocab`), or (vocabulary) where that is `None`.
     ///
-    /// # Errors
-    /// The constraint cannot say which tokens may follow.
+    /// `None` also where the constraint cannot say which tokens may follow: a draft that will be
+    /// rejected must not fail the sequence. If the accepted tokens lead there too, verification
+    /// finds the same error, as plain decoding does.
     pub fn draft(
         &mut self,
         logits: &[f32],
         vocab: Option<&[TokenId]>,
         at: RoundPosition,
         min_confidence: f32,
-    ) -> Result<Option<DraftToken>, TokenChoiceError> {
-        let mask = self.constraint.as_mut().map(RoundConstraint::mask).transpose();
-        let mask = mask.map_err(TokenChoiceError::Constraint)?;
+    ) -> Option<DraftToken> {
+        let mask = self.constraint.as_mut().map(RoundConstraint::mask).transpose().ok()?;
         let row = LogitsRow { logits, tokens: vocab, mask };
-        Ok(self.sampler.draft(row, self.history.view(), at, min_confidence))
+        self.sampler.draft(row, self.history.view(), at, min_confidence)
     }
 
     /// Adds a draft to the round. False if the constraint excludes it: no draft can follow it.

@@ -155,7 +155,10 @@ impl Sequence {
     /// A draft row proposes the next token, or ends the draft.
     fn absorb_draft(&mut self, output: &StepOutput, first: usize) -> Result<(), SequenceError> {
         expect_rows(output, first, 1)?;
-        let Some(choice) = output.choice(first) else { return self.draft_here(output.logits(first)) };
+        let Some(choice) = output.choice(first) else {
+            self.draft_here(output.logits(first));
+            return Ok(());
+        };
         if let Err(NoChoice::Panic(message)) = choice {
             resume_unwind(Box::new(message.clone()));
         }
@@ -165,16 +168,14 @@ impl Sequence {
     }
 
     /// Chooses a draft on this thread, where a constraint masks its logits.
-    fn draft_here(&mut self, logits: &[f32]) -> Result<(), SequenceError> {
-        let Some(round) = &self.round else { return Ok(()) };
+    fn draft_here(&mut self, logits: &[f32]) {
+        let Some(round) = &self.round else { return };
         let at = round.next_position(&self.tokens);
-        let Some(choice) = &round.choice else { return Ok(()) };
+        let Some(choice) = &round.choice else { return };
         let drafter = self.policy.drafter(choice);
         let min_confidence = drafter.min_confidence().max(self.policy.min_confidence(choice, at.row));
         let draft = self.sampler.draft(logits, drafter.vocab(), at, min_confidence);
-        let draft = draft.map_err(|error| sequence_error(at.pos, error))?;
         self.add_draft(draft);
-        Ok(())
     }
 
     fn take_proposed(&mut self) -> Vec<DraftToken> {
