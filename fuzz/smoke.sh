@@ -8,7 +8,7 @@ corpus=$(mktemp -d)
 trap 'rm -rf "$corpus"' EXIT
 cargo run --quiet --locked -p selfspec-testkit --example seeds -- "$corpus"
 mkdir -p "$corpus/chat_template"
-cp crates/text/tests/text/templates/*.jinja "$corpus/chat_template"
+cp crates/text/tests/it/templates/*.jinja "$corpus/chat_template"
 for source in fuzz/fuzz_targets/*.rs; do
   target=$(basename "$source" .rs)
   mkdir -p "$corpus/$target" # without seeds it starts from nothing

@@ -12,7 +12,7 @@ from reference import Reference
 from tokens import Tokens
 
 HERE = pathlib.Path(__file__).parent
-GOLDEN = HERE.parent.parent / "crates/model/tests/golden"
+GOLDEN = HERE.parent.parent / "crates/model/tests/it/golden"
 TOP = 8
 
 

@@ -1,4 +1,4 @@
-"""Writes crates/model/tests/golden/tiny.json: small models of every architecture, run by transformers in float32.
+"""Writes crates/model/tests/it/golden/tiny.json: small models of every architecture, run by transformers in float32.
 
     python tiny.py
 
@@ -16,7 +16,7 @@ import torch
 import transformers
 
 HERE = pathlib.Path(__file__).parent
-GOLDEN = HERE.parent.parent / "crates/model/tests/golden/tiny.json"
+GOLDEN = HERE.parent.parent / "crates/model/tests/it/golden/tiny.json"
 U64 = 0xFFFFFFFFFFFFFFFF
 VISIBLE = 0.05  # a rotation that is wrong must move some logit at a far position by this much
 

@@ -1,4 +1,4 @@
-"""Writes the golden pairs of crates/text/tests/text/golden: texts with the reference's ids, and a rendered chat.
+"""Writes the golden pairs of crates/text/tests/it/golden: texts with the reference's ids, and a rendered chat.
 
     venv/bin/python tools/tokenizer-check/golden.py smollm2=SmolLM2-135M-Instruct.Q4_1.gguf gemma3=gemma-3-270m-q4_k_m.gguf
 """
@@ -11,7 +11,7 @@ import check
 import gguf
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/text/tests/text/golden"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/text/tests/it/golden"
 
 TEXTS = [
     "A bicycle stays upright because its front wheel steers into the fall.",

@@ -1,4 +1,4 @@
-"""Renders the chat templates of crates/text/tests/text/templates with Jinja2 as `transformers` sets it up, and writes the
+"""Renders the chat templates of crates/text/tests/it/templates with Jinja2 as `transformers` sets it up, and writes the
 results to expected.json there. Needs `pip install transformers jinja2`; run it only when a template or case changes.
 """
 
@@ -7,7 +7,7 @@ import pathlib
 
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/text/tests/text/templates"
+FOLDER = pathlib.Path(__file__).parents[2] / "crates/text/tests/it/templates"
 
 HI = [{"role": "user", "content": " Hello\n"}]
 CHAT = [{"role": "system", "content": "You are terse. "}, {"role": "user", "content": "1+1?"},

@@ -12,7 +12,7 @@ use std::time::Instant;
 use selfspec_text::{RenderedPrompt, Tokenizer};
 
 #[allow(clippy::unwrap_used, reason = "it is a part of the tests")]
-#[path = "../tests/text/support.rs"]
+#[path = "../tests/it/support.rs"]
 mod support;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,0 +1,10 @@
+//! Tests of the model crate through its public interface, in one program: linking takes most of the time.
+
+mod bad_models;
+mod executor;
+mod exit_head;
+mod faults;
+mod forward;
+mod golden;
+mod support;
+mod tiny_models;

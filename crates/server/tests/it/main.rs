@@ -1,0 +1,14 @@
+//! Tests of the server through its public interface, in one program: linking takes most of the time.
+
+mod disconnects;
+mod grammars;
+mod http;
+mod identity;
+mod limits;
+mod metrics;
+mod page;
+mod record;
+mod reference;
+mod support;
+mod tokens;
+mod tools;
