@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use selfspec_text::{RenderedPrompt, Tokenizer};
 
-#[allow(clippy::unwrap_used, reason = "it is a part of the tests")]
+#[allow(clippy::unwrap_used, dead_code, reason = "the tests use all of it")]
 #[path = "../tests/it/support.rs"]
 mod support;
 

@@ -1,9 +1,9 @@
 //! The Hugging Face hub, through a server on this machine that answers like it.
 #![cfg(unix)]
 
-use selfspec_hub::{HubError, HubOptions, ModelLayout, SilentFetch, list, remove, resolve, verify};
 use crate::support::server::{Faults, Server};
 use crate::support::{Bench, Recorder, files_below, read};
+use selfspec_hub::{HubError, HubOptions, ModelLayout, SilentFetch, list, remove, resolve, verify};
 
 fn at(bench: &Bench, server: &Server) -> HubOptions {
     HubOptions { hf_endpoint: server.endpoint.clone(), ..bench.options() }

@@ -1,8 +1,8 @@
 //! Wheels, through a pip that serves a folder.
 #![cfg(unix)]
 
-use selfspec_hub::{HubError, HubOptions, SilentFetch, list, remove, resolve, verify};
 use crate::support::{Bench, Recorder, files_below, read};
+use selfspec_hub::{HubError, HubOptions, SilentFetch, list, remove, resolve, verify};
 
 const NAME: &str = "pypi:tiny-model==1.0/tiny/model.gguf";
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{bits, open_gguf, plain, tokens};
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
     Backend, BackendError, ChooseToken, CpuBackend, CpuExecutor, CpuModel, CpuOptions, DeviceShape, DraftHeads,
@@ -11,7 +12,6 @@ use selfspec_model::{
     LogitsError, PageCopy, PagedBackend, Readout, Row, StepOutput, StepReadouts, TokenChoice, TokenId, ValidatedStep,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
-use crate::support::{bits, open_gguf, plain, tokens};
 
 /// A device that forwards to the CPU.
 struct Forwarding {

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::support::{backend, bits, open_gguf, plain, run, tokens};
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
     Backend, BackendError, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, Enter, ExitHead, LayerPlan,
     Readout, Row, SeqId, StepOutput, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
-use crate::support::{backend, bits, open_gguf, plain, run, tokens};
 
 /// A tensor of a file: its type, shape and data.
 type Stored = (safetensors::Dtype, Vec<usize>, Vec<u8>);

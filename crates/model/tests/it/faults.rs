@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use crate::support::{bits, open_gguf, plain, tokens};
 use selfspec_kernels::{Isa, KvType, Team};
 use selfspec_model::{
     Backend, BackendFault, CpuBackend, CpuModel, CpuOptions, DraftHeads, DraftVocab, ExitHead, HiddenState, LayerPlan,
     Readout, Row, StepOutput, StepReadouts, TokenId,
 };
 use selfspec_testkit::{Family, TensorType, TinyExitHead, TinyModel};
-use crate::support::{bits, open_gguf, plain, tokens};
 
 fn with_head(model: &Arc<CpuModel>) -> (CpuBackend, Arc<ExitHead>) {
     let ids: Vec<TokenId> = (0..model.vocab() as TokenId).filter(|x| x % 3 != 1).collect();

@@ -1,12 +1,12 @@
 //! The laws of the forward pass: row invariance, one cache, reuse of what was drafted, roll-back at
 //! every offset.
 
+use crate::support::{backend, backend_of, bits, open_gguf, plain, run, tokens};
 use proptest::prelude::*;
 use selfspec_kernels::{Isa, KvType, PAGE_POSITIONS};
 use selfspec_model::{Backend, BackendError, Enter, LayerPlan, Row, StepOutput};
 use selfspec_testkit::{Family, TinyModel};
 use selfspec_weights::TensorType;
-use crate::support::{backend, backend_of, bits, open_gguf, plain, run, tokens};
 
 #[test]
 fn bits_do_not_depend_on_chunks_threads_or_neighbours() {

@@ -1,12 +1,12 @@
 //! Logits against those of transformers and of the PyTorch reference (tools/golden).
 
+use crate::support::{backend, open, plain};
 use selfspec_kernels::Isa;
 use selfspec_model::{Backend, CpuBackend, LayerPlan, Readout, StepOutput, TokenId};
 use selfspec_testkit::FolderBuilder;
 use selfspec_testkit::real_model::{GEMMA3, SMOLLM2, real_model};
 use selfspec_weights::TensorType;
 use serde_json::Value;
-use crate::support::{backend, open, plain};
 
 /// Logits of every position that `wanted` names.
 fn logits_at(backend: &mut CpuBackend, tokens: &[TokenId], wanted: &[usize]) -> Vec<Vec<f32>> {

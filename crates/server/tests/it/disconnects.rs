@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use crate::support::{Running, chunks, planted};
+use serde_json::{Value, json};
 
 /// A request whose stream is larger than the system's buffers.
 fn large() -> Value {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use serde_json::{Value, json};
 use crate::support::{Running, completion, planted};
+use serde_json::{Value, json};
 
 /// A request whose text is forced to be `{"n": NUMBER}`.
 fn constrained(number: usize) -> Value {

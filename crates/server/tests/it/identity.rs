@@ -2,9 +2,9 @@
 
 use std::sync::Barrier;
 
+use crate::support::Running;
 use selfspec_engine::EngineOptions;
 use serde_json::{Map, Value, json};
-use crate::support::Running;
 
 /// What must not differ between two answers.
 #[derive(Debug, PartialEq)]

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{Running, agent, chat, planted};
 use selfspec_testkit::faulty_backend::ReleaseOnDrop;
 use serde_json::{Value, json};
-use crate::support::{Running, agent, chat, planted};
 
 /// All bytes until the other side closes.
 fn rest(mut stream: TcpStream) -> String {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{Running, completion, planted};
 use selfspec_engine::EngineOptions;
 use serde_json::json;
-use crate::support::{Running, completion, planted};
 
 /// Reads the text format strictly: value by name and labels.
 fn parse(text: &str) -> BTreeMap<String, f64> {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::support::{Running, completion, planted};
 use selfspec_server::RecordOptions;
 use serde_json::{Value, json};
-use crate::support::{Running, completion, planted};
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the file is there");

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
 use crate::support::Running;
+use serde_json::{Value, json};
 
 const DOCUMENT: &str = include_str!("../../src/api/openapi.json");
 

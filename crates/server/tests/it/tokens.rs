@@ -1,7 +1,7 @@
 //! `return_tokens` and `timings_per_token`: the sources of tokens, and timings so far.
 
-use serde_json::{Value, json};
 use crate::support::{Running, completion};
+use serde_json::{Value, json};
 
 const PATHS: [&str; 2] = ["/v1/completions", "/v1/chat/completions"];
 

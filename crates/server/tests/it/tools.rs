@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::support::Running;
 use selfspec_engine::{Engine, LoadedModel};
 use selfspec_testkit::{Dims, Family, TinyModel, Vocab};
 use serde_json::{Value, json};
-use crate::support::Running;
 
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;

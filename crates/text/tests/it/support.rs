@@ -1,7 +1,5 @@
 //! Reads the tokenizer out of a GGUF file, for tests: it trusts the file.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read};

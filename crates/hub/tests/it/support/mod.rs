@@ -1,6 +1,5 @@
 //! Shared by the tests of sources: a cache in a temporary folder, wheels, a pip that serves them,
 //! and a recorder of events.
-#![allow(dead_code, unreachable_pub)] // each test binary includes this module and uses a part of it
 
 use std::cell::RefCell;
 use std::fs;
@@ -11,26 +10,26 @@ use std::time::Duration;
 use selfspec_hub::{FetchEvent, FetchProgress, HubOptions};
 use tempfile::TempDir;
 
-pub mod server;
+pub(crate) mod server;
 
 /// A cache, a Hugging Face cache and a folder of wheels, all temporary.
-pub struct Bench {
+pub(crate) struct Bench {
     pub dir: TempDir,
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         fs::create_dir(dir.path().join("wheels")).expect("a folder for wheels");
         Bench { dir }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Options that reach nothing but this folder.
-    pub fn options(&self) -> HubOptions {
+    pub(crate) fn options(&self) -> HubOptions {
         HubOptions {
             home: self.path("home"),
             offline: false,
@@ -45,7 +44,7 @@ impl Bench {
     }
 
     /// Options whose pip serves the wheels of this folder and notes its calls in `pip.log`.
-    pub fn with_pip(&self) -> HubOptions {
+    pub(crate) fn with_pip(&self) -> HubOptions {
         let script = self.path("pip");
         let text = format!(
             "#!/bin/sh\n\
@@ -63,12 +62,12 @@ impl Bench {
     }
 
     /// Lines of pip's log.
-    pub fn pip_calls(&self) -> Vec<String> {
+    pub(crate) fn pip_calls(&self) -> Vec<String> {
         fs::read_to_string(self.path("pip.log")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// Puts a wheel where the fake pip finds it.
-    pub fn wheel(&self, requirement: &str, members: &[(&str, &[u8])]) -> PathBuf {
+    pub(crate) fn wheel(&self, requirement: &str, members: &[(&str, &[u8])]) -> PathBuf {
         let path = self.path("wheels").join(format!("{requirement}.whl"));
         let mut zip = zip::ZipWriter::new(fs::File::create(&path).expect("a wheel"));
         for (name, content) in members {
@@ -82,10 +81,10 @@ impl Bench {
 
 /// Keeps the events of the hub.
 #[derive(Default)]
-pub struct Recorder(RefCell<Vec<String>>);
+pub(crate) struct Recorder(RefCell<Vec<String>>);
 
 impl Recorder {
-    pub fn told(&self) -> Vec<String> {
+    pub(crate) fn told(&self) -> Vec<String> {
         self.0.borrow().clone()
     }
 }
@@ -98,12 +97,12 @@ impl FetchProgress for Recorder {
     }
 }
 
-pub fn read(path: &Path) -> Vec<u8> {
+pub(crate) fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// Names of all files below a folder, relative to it.
-pub fn files_below(dir: &Path) -> Vec<String> {
+pub(crate) fn files_below(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut todo = vec![dir.to_owned()];
     while let Some(next) = todo.pop() {

@@ -9,7 +9,7 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// How the server misbehaves.
 #[derive(Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Breaks a transfer off after this many bytes, once.
     pub break_after: Option<usize>,
     /// Accepts connections and says nothing.
@@ -20,7 +20,7 @@ pub struct Faults {
     pub token: Option<String>,
 }
 
-pub struct Server {
+pub(crate) struct Server {
     pub endpoint: String,
     shared: Arc<Shared>,
 }
@@ -34,7 +34,7 @@ struct Shared {
 
 impl Server {
     /// Serves the files of one repository at revision `main`.
-    pub fn start(repo: &str, files: &[(&str, &[u8])], faults: Faults) -> Server {
+    pub(crate) fn start(repo: &str, files: &[(&str, &[u8])], faults: Faults) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound port"));
         let shared = Arc::new(Shared {
@@ -55,7 +55,7 @@ impl Server {
     }
 
     /// `path range` of each request for a file's bytes.
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.shared.log.lock().expect("no panic while locked").clone()
     }
 }

@@ -1,6 +1,5 @@
 //! Random GGUF tensors, and what their numbers stand for, written straight from the format's
 //! description and without the crate's own code.
-#![allow(dead_code)] // each test file uses its own part
 
 use half::{bf16, f16};
 use selfspec_kernels::WeightFormat;
@@ -21,9 +20,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
-    }
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 16) as usize % n
     }
     /// In -1..1.
     pub(crate) fn unit(&mut self) -> f32 {

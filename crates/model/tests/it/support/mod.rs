@@ -1,5 +1,4 @@
 //! What the model's tests share: opening a model that a test made, and steps in short form.
-#![allow(dead_code)] // each test file uses a part
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Servers for the duration of a test, and requests to them.
-#![allow(dead_code)] // each test binary uses a part of this module
 
 pub(crate) mod planted;
 

@@ -1,5 +1,4 @@
 //! Runs sequences on the fake target, as an engine would.
-#![allow(dead_code, unreachable_pub, reason = "a part of each test")]
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use selfspec_testkit::faulty_backend::{Faults, FaultyBackend};
 
 /// What one sequence gave.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Output {
+pub(crate) struct Output {
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<Option<TokenLogprob>>,
     pub finish: Option<SequenceEnd>,
@@ -26,18 +25,19 @@ pub struct Output {
 }
 
 /// Tokens, log-probabilities, end and error.
-pub type Result<'a> = (&'a [TokenId], &'a [Option<TokenLogprob>], Option<SequenceEnd>, &'a Option<SequenceError>);
+pub(crate) type Result<'a> =
+    (&'a [TokenId], &'a [Option<TokenLogprob>], Option<SequenceEnd>, &'a Option<SequenceError>);
 
 impl Output {
     /// What must not depend on speculation.
-    pub fn result(&self) -> Result<'_> {
+    pub(crate) fn result(&self) -> Result<'_> {
         (&self.tokens, &self.logprobs, self.finish, &self.error)
     }
 }
 
 /// Where the tokens of a step are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choosing {
+pub(crate) enum Choosing {
     /// On the caller's thread, from logits.
     FromLogits,
     /// Where the logits are.
@@ -47,7 +47,7 @@ pub enum Choosing {
 }
 
 /// Sequences that run together, one step after the other.
-pub struct Runner {
+pub(crate) struct Runner {
     pub choosing: Choosing,
     pub target: FaultyBackend<FakeTarget>,
     pub faults: Arc<Faults>,
@@ -59,14 +59,14 @@ pub struct Runner {
 }
 
 /// A sequence and what it has given so far.
-pub struct Live {
+pub(crate) struct Live {
     pub sequence: Sequence,
     pub output: Output,
     pub first: usize,
 }
 
 impl Runner {
-    pub fn new(options: FakeOptions) -> Self {
+    pub(crate) fn new(options: FakeOptions) -> Self {
         let (out, faults) = (StepOutput::default(), Arc::new(Faults::default()));
         Runner {
             choosing: Choosing::InTheStep,
@@ -80,7 +80,7 @@ impl Runner {
         }
     }
 
-    pub fn start(&mut self, params: SequenceParams) -> Live {
+    pub(crate) fn start(&mut self, params: SequenceParams) -> Live {
         let seq = self.target.create();
         let sequence = Sequence::new(seq, params, &TargetModel::of(&self.target)).expect("valid parameters");
         let output = Output {
@@ -95,7 +95,7 @@ impl Runner {
     }
 
     /// One step of all sequences; false when none wants rows.
-    pub fn step(&mut self, live: &mut [Live], chunk: usize) -> bool {
+    pub(crate) fn step(&mut self, live: &mut [Live], chunk: usize) -> bool {
         self.rows.clear();
         let mut wanted = 0;
         for l in live.iter_mut() {
@@ -181,7 +181,7 @@ impl Runner {
     }
 
     /// Runs to the end, and checks what must hold at any time.
-    pub fn run(&mut self, requests: Vec<SequenceParams>, chunk: usize) -> Vec<Output> {
+    pub(crate) fn run(&mut self, requests: Vec<SequenceParams>, chunk: usize) -> Vec<Output> {
         let before = self.target.inner.executor().layer_rows();
         let mut live: Vec<Live> = requests.into_iter().map(|r| self.start(r)).collect();
         while self.step(&mut live, chunk) {}
@@ -204,52 +204,52 @@ impl Runner {
 }
 
 /// Runs one request alone on a fresh target.
-pub fn run_one(options: &FakeOptions, params: SequenceParams) -> Output {
+pub(crate) fn run_one(options: &FakeOptions, params: SequenceParams) -> Output {
     Runner::new(options.clone()).run(vec![params], 64).remove(0)
 }
 
 /// The same request without speculation.
-pub fn plain(params: &SequenceParams) -> SequenceParams {
+pub(crate) fn plain(params: &SequenceParams) -> SequenceParams {
     SequenceParams { speculation: SpeculationParams::off(), ..params.clone() }
 }
 
 /// A prompt that repeats itself a little.
-pub fn prompt(salt: u32, len: usize, vocab: u32) -> Vec<TokenId> {
+pub(crate) fn prompt(salt: u32, len: usize, vocab: u32) -> Vec<TokenId> {
     (0..len as u32).map(|i| ((i % 11) * 7 + (i / 23) * 3 + salt * 13) % vocab).collect()
 }
 
-pub fn greedy() -> SamplingParams {
+pub(crate) fn greedy() -> SamplingParams {
     SamplingParams::default()
 }
 
-pub fn seeded(seed: u64) -> SamplingParams {
+pub(crate) fn seeded(seed: u64) -> SamplingParams {
     SamplingParams { temperature: 0.8, top_p: 0.95, seed: Some(seed), ..SamplingParams::default() }
 }
 
 /// Speculation that never gives up, so that a test tests something.
-pub fn always(drafter: DrafterChoice, draft_len: DraftLen) -> SpeculationParams {
+pub(crate) fn always(drafter: DrafterChoice, draft_len: DraftLen) -> SpeculationParams {
     SpeculationParams { drafter, draft_len, always: true, ..SpeculationParams::default() }
 }
 
-pub fn exit(n: usize, exit: usize) -> DrafterChoice {
+pub(crate) fn exit(n: usize, exit: usize) -> DrafterChoice {
     DrafterChoice::LayerSkip(LayerPlan::exit(n, exit).expect("valid"))
 }
 
-pub fn skip(n: usize, from: usize, to: usize) -> DrafterChoice {
+pub(crate) fn skip(n: usize, from: usize, to: usize) -> DrafterChoice {
     DrafterChoice::LayerSkip(LayerPlan::skip_middle(n, from, to).expect("valid"))
 }
 
 /// Adds up statistics, to show that a gate tested something.
 #[derive(Default)]
-pub struct Guard(pub SpecStats);
+pub(crate) struct Guard(pub SpecStats);
 
 impl Guard {
-    pub fn add(&mut self, output: &Output) {
+    pub(crate) fn add(&mut self, output: &Output) {
         self.0.merge(&output.stats);
     }
 
     /// Drafted, accepted and rejected something, and saw every accepted length up to `longest`.
-    pub fn check(&self, longest: usize, what: &str) {
+    pub(crate) fn check(&self, longest: usize, what: &str) {
         let s = &self.0;
         assert!(s.drafted > 0 && s.accepted > 0 && s.rejected > 0, "{what}: nothing was tested: {s:?}");
         assert!(
