@@ -1,4 +1,4 @@
-//! Tests of the hub crate through its public interface, in one program: linking takes most of the time.
+//! Tests of the hub crate through its public interface.
 
 mod hf;
 mod pypi;

@@ -1,4 +1,4 @@
-//! Tests of the kernels through its public interface, in one program: linking takes most of the time.
+//! Tests of the kernels through its public interface.
 
 mod attention;
 mod elementwise;

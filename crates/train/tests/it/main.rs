@@ -1,4 +1,4 @@
-//! Tests of the train crate through its public interface, in one program: linking takes most of the time.
+//! Tests of the train crate through its public interface.
 
 mod backbone;
 mod training;
