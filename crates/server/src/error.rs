@@ -41,6 +41,18 @@ impl ApiError {
         ApiError { param: Some(param), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", text) }
     }
 
+    /// The same error of a dialect that calls the fields otherwise.
+    pub(crate) fn renamed(mut self, name: impl Fn(&str) -> String) -> Self {
+        if let Some(param) = self.param.take() {
+            let named = name(&param);
+            if let Some(why) = self.message.strip_prefix(&param) {
+                self.message = format!("{named}{why}");
+            }
+            self.param = Some(named);
+        }
+        self
+    }
+
     /// The request is wrong, but no single field is.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)

@@ -58,6 +58,16 @@ impl RequestFields {
         self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
+    /// A field that stays.
+    pub(crate) fn peek(&self, name: &str) -> Option<&Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Adds a field, or replaces it.
+    pub(crate) fn put(&mut self, name: &str, value: Value) {
+        self.map.insert(name.to_owned(), value);
+    }
+
     /// Takes a string.
     pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take(name) {

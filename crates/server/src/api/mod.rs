@@ -18,6 +18,7 @@ pub(crate) mod openai;
 pub(crate) mod openapi;
 pub(crate) mod receive;
 pub(crate) mod request;
+pub(crate) mod responses;
 pub(crate) mod speculation;
 pub(crate) mod status;
 
@@ -29,7 +30,7 @@ use crate::app_state::AppState;
 
 /// The paths that generate text.
 pub(crate) fn generation_routes() -> Router<Arc<AppState>> {
-    openai::generation_routes()
+    openai::generation_routes().merge(responses::generation_routes())
 }
 
 /// All other paths.

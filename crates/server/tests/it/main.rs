@@ -10,6 +10,7 @@ mod page;
 mod reasoning;
 mod record;
 mod reference;
+mod responses;
 mod support;
 mod tokens;
 mod tools;

@@ -65,6 +65,7 @@ fn every_field_is_read() {
     let bases = [
         ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 1 })),
         ("/v1/completions", json!({ "prompt": "a", "max_tokens": 1 })),
+        ("/v1/responses", json!({ "input": "a", "max_output_tokens": 1 })),
         ("/tokenize", json!({ "content": "a" })),
         ("/detokenize", json!({ "tokens": [1] })),
         ("/apply-template", json!({ "messages": [{ "role": "user", "content": "a" }] })),

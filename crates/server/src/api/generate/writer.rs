@@ -52,6 +52,11 @@ impl StreamBuffer {
         self.push(format!("data: {data}\n\n"));
     }
 
+    /// Adds a server-sent event of this name.
+    pub(crate) fn event(&mut self, name: &str, data: &Value) {
+        self.push(format!("event: {name}\ndata: {data}\n\n"));
+    }
+
     /// Adds bytes as they are.
     pub(crate) fn push(&mut self, bytes: impl Into<Bytes>) {
         self.0.push_back(bytes.into());

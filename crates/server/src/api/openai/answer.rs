@@ -141,7 +141,7 @@ fn usage(summaries: &[&RequestSummary]) -> Value {
     })
 }
 
-fn timings_so_far(progress: &[Option<Progress>]) -> Value {
+pub(crate) fn timings_so_far(progress: &[Option<Progress>]) -> Value {
     timings(&progress.iter().flatten().copied().collect::<Vec<_>>())
 }
 
@@ -167,6 +167,6 @@ fn timings(choices: &[Progress]) -> Value {
 }
 
 /// Single tokens. Their texts, joined, are the text of the choice or chunk.
-pub(super) fn token_list(tokens: &[TokenEvent]) -> Value {
+pub(crate) fn token_list(tokens: &[TokenEvent]) -> Value {
     tokens.iter().map(|t| json!({ "id": t.id, "text": t.text, "source": t.source.to_string() })).collect()
 }

@@ -12,11 +12,11 @@ const LOWEST: f32 = -9999.0;
 
 /// Writes log-probabilities with the texts of tokens.
 #[derive(Debug, Clone)]
-pub(super) struct LogprobWriter(pub(super) Option<Arc<Tokenizer>>);
+pub(crate) struct LogprobWriter(pub(crate) Option<Arc<Tokenizer>>);
 
 impl LogprobWriter {
     /// The form of chat completions.
-    pub(super) fn chat(&self, tokens: &[TokenEvent]) -> Value {
+    pub(crate) fn chat(&self, tokens: &[TokenEvent]) -> Value {
         let pair = |id: TokenId, logprob: f32| json!({ "token": self.text(id), "logprob": finite(logprob), "bytes": self.bytes(id) });
         let entry = |token: &TokenEvent| {
             let (logprob, top) = token.logprob.as_ref().map_or((0.0, &[][..]), |l| (l.logprob, &l.top[..]));

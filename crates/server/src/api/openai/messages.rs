@@ -53,7 +53,7 @@ pub(crate) fn reason_with(effort: &str, field: &str, variables: &mut Map<String,
 
 /// Adds the function's name to tool results, which only have the call's id: some templates print
 /// it.
-fn name_tool_results(messages: &mut [Message]) {
+pub(crate) fn name_tool_results(messages: &mut [Message]) {
     let mut names: HashMap<String, String> = HashMap::new();
     for message in messages {
         names.extend(message.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
@@ -157,9 +157,14 @@ fn read_call(at: &str, call: &Value) -> Result<ToolCall, ApiError> {
         Some(other) => return Err(wrong(".type", format!("expected \"function\", got {other:?}"))),
     }
     let function = &call["function"];
-    let arguments = string(".function.arguments", &function["arguments"])?;
-    let object: Map<String, Value> = serde_json::from_str(&arguments)
-        .map_err(|e| wrong(".function.arguments", format!("expected the JSON of an object: {e}")))?;
+    let object = arguments(&format!("{at}.function.arguments"), &function["arguments"])?;
     let id = string(".id", &call["id"])?;
     Ok(ToolCall { id, name: string(".function.name", &function["name"])?, arguments: object })
+}
+
+/// The arguments of a call, which are the text of a JSON object. `at`: the field, for error
+/// messages.
+pub(crate) fn arguments(at: &str, value: &Value) -> Result<Map<String, Value>, ApiError> {
+    let text = value.as_str().ok_or_else(|| ApiError::field(at, "expected a string"))?;
+    serde_json::from_str(text).map_err(|e| ApiError::field(at, format!("expected the JSON of an object: {e}")))
 }

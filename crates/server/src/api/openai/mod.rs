@@ -1,15 +1,15 @@
 //! OpenAI's API: chat completions, completions and models.
 
-mod answer;
+pub(crate) mod answer;
 mod chat;
 mod chat_writer;
 mod completion_writer;
 mod completions;
 mod format;
-mod logprobs;
+pub(crate) mod logprobs;
 pub(crate) mod messages;
 mod models;
-mod shared_fields;
+pub(crate) mod shared_fields;
 pub(crate) mod tools;
 
 use std::sync::Arc;

@@ -13,16 +13,16 @@ use crate::http::limits::{LONGEST_STOP, MOST_BIASES, MOST_CHOICES, MOST_STOPS};
 use crate::served_model::ServedModel;
 
 /// What the endpoints read themselves, because it differs between them.
-pub(super) struct OwnFields {
-    pub(super) prompt: PromptInput,
-    pub(super) prompt_field: &'static str,
-    pub(super) tools: ToolOffer,
-    pub(super) logprobs: Option<usize>,
-    pub(super) default_max_tokens: Option<usize>,
+pub(crate) struct OwnFields {
+    pub(crate) prompt: PromptInput,
+    pub(crate) prompt_field: &'static str,
+    pub(crate) tools: ToolOffer,
+    pub(crate) logprobs: Option<usize>,
+    pub(crate) default_max_tokens: Option<usize>,
 }
 
 /// Reads the shared fields, and makes the request.
-pub(super) fn read(
+pub(crate) fn read(
     mut fields: RequestFields,
     model: &ServedModel,
     own: OwnFields,
