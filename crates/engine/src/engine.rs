@@ -15,9 +15,11 @@ use selfspec_text::{ChatTemplate, Grammar, GrammarSource, Tokenizer};
 use crate::error::EngineError;
 use crate::events::generation::{Canceller, Generation};
 use crate::events::output::Output;
+use crate::events::reasoning::ReasoningMarks;
 use crate::events::sink::EventSink;
 use crate::fault::EngineFault;
 use crate::grammars::model_compiler::ModelCompiler;
+use crate::grammars::reasoning_grammar::ReasoningGrammar;
 use crate::grammars::sequence_grammar::SequenceGrammar;
 use crate::grammars::service::{GrammarService, GrammarTicket, Limits};
 use crate::loading::loaded::{LoadedModel, TextSide};
@@ -190,7 +192,10 @@ impl Engine {
         let tokenizer = &self.text.tokenizer;
         let is_text = |id: &TokenId| tokenizer.as_ref().is_some_and(|t| !t.is_control(*id));
         let continues = request.grammar.is_some() || prompt.last().is_some_and(is_text);
+        let phase = |marks: ReasoningMarks| Some((marks, marks.phase_after(&prompt, tokenizer.as_ref()?)));
+        let reasoning = request.reasoning.and_then(phase);
         let output = Output::new(tokenizer.clone(), continues, request.stop, request.spelled, sink);
+        let output = output.with_reasoning(reasoning);
         let params = SequenceParams {
             prompt,
             sampling: request.sampling,
@@ -203,7 +208,17 @@ impl Engine {
         };
         let sequence = Sequence::new(UNPLACED, params, &self.target)?;
         let sequence = match request.grammar {
-            Some(grammar) => sequence.with_constraint(Box::new(SequenceGrammar::new(&grammar))),
+            Some(grammar) => {
+                let answer = SequenceGrammar::new(&grammar);
+                match reasoning {
+                    Some((marks, phase)) => {
+                        let (vocab, eos) = (self.target.vocab, &self.text.eos);
+                        let whole = ReasoningGrammar::new(answer, marks, phase, vocab, eos);
+                        sequence.with_constraint(Box::new(whole))
+                    }
+                    None => sequence.with_constraint(Box::new(answer)),
+                }
+            }
             None => sequence,
         };
         let cancelled = Arc::new(AtomicBool::new(false));

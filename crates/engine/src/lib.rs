@@ -45,6 +45,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use events::event::{Event, FinishReason, Progress, RequestSummary, TokenEvent, TokenGap};
 pub use events::generation::{Canceller, Generation, TimedOut};
+pub use events::reasoning::ReasoningMarks;
 pub use events::sink::{EventSink, SinkDemand};
 pub use fault::{EngineFault, believed_seconds};
 pub use grammars::service::GrammarTicket;

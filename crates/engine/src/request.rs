@@ -6,6 +6,8 @@ use selfspec_model::TokenId;
 use selfspec_speculate::{SamplingParams, SpeculationParams};
 use selfspec_text::{Grammar, Message};
 
+use crate::events::reasoning::ReasoningMarks;
+
 /// The input of a request.
 #[derive(Debug, Clone)]
 pub enum Prompt {
@@ -44,6 +46,9 @@ pub struct Request {
     /// What the text must be, made by [`Engine::grammar`](crate::Engine::grammar). Where the text
     /// is complete it ends; `max_tokens` may end it before.
     pub grammar: Option<Grammar>,
+    /// The marks of reasoning that may come before the answer. Stop strings and the grammar apply
+    /// to the answer alone. `None`: all of the output is the answer.
+    pub reasoning: Option<ReasoningMarks>,
     /// What the output is expected to be, as tokens: drafts are copied from it. Never changes what
     /// is generated.
     pub prediction: Vec<TokenId>,
@@ -72,6 +77,7 @@ impl Request {
             stop_tokens: Vec::new(),
             ignore_eos: false,
             grammar: None,
+            reasoning: None,
             prediction: Vec::new(),
             spelled: Vec::new(),
             logprobs: None,

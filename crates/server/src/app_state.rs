@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use selfspec_engine::Engine;
+use selfspec_engine::{Engine, ReasoningMarks};
 use selfspec_model::TokenId;
 use selfspec_text::ToolStyle;
 
@@ -26,6 +26,7 @@ pub(crate) struct AppState {
     fingerprint: String,
     tool_style: ToolStyle,
     tool_tags: Vec<TokenId>,
+    reasoning: Option<ReasoningMarks>,
     started: u64, // seconds since 1970
     answers: AtomicU64,
     bodies: BodyReader,
@@ -67,6 +68,7 @@ impl AppState {
             model: ServedModel::new(&engine, &options.model_id).map_err(ServeError::Tuning)?,
             fingerprint: fingerprint(&engine),
             tool_style,
+            reasoning: reasoning_marks(&engine),
             tool_tags: tags.into_iter().flatten().filter_map(control).collect(),
             started: now(),
             answers: AtomicU64::new(0),
@@ -97,6 +99,11 @@ impl AppState {
     /// The control tokens around tool calls. Shape: (token).
     pub(crate) fn tool_tags(&self) -> &[TokenId] {
         &self.tool_tags
+    }
+
+    /// The tokens around the model's reasoning; `None`: it does not reason.
+    pub(crate) fn reasoning(&self) -> Option<ReasoningMarks> {
+        self.reasoning
     }
 
     /// When the server started, in seconds since 1970.
@@ -161,6 +168,13 @@ impl AppState {
             fingerprint: self.fingerprint.clone(),
         }
     }
+}
+
+/// The tokens around the model's reasoning, if the template and the vocabulary have them.
+fn reasoning_marks(engine: &Engine) -> Option<ReasoningMarks> {
+    let [open, close] = engine.chat_template()?.reasoning_marks()?;
+    let tokenizer = engine.tokenizer()?;
+    Some(ReasoningMarks { open: tokenizer.token_id(open)?, close: tokenizer.token_id(close)? })
 }
 
 /// A short name of what the output depends on: weights, build, instruction set and KV type.

@@ -35,6 +35,9 @@ pub struct TokenEvent {
     /// belong to a stop string. Often empty, sometimes longer than the token. The texts of a
     /// stream, joined, are the generated text.
     pub text: String,
+    /// Whether the token, and so its text, belongs to the reasoning before the answer. The marks
+    /// around the reasoning belong to it and have no text.
+    pub reasoning: bool,
     /// What its round got it from.
     pub source: TokenSource,
     /// Its log-probability, if the request asked for it.
@@ -127,6 +130,10 @@ pub struct RequestSummary {
     pub token_ids: Vec<TokenId>,
     /// The text generated: the token events' texts joined.
     pub text: String,
+    /// Of the tokens, those of the reasoning, which come first.
+    pub reasoning_tokens: usize,
+    /// Of the text, the bytes of the reasoning, which come first.
+    pub reasoning_bytes: usize,
 }
 
 impl RequestSummary {

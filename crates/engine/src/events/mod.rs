@@ -3,4 +3,5 @@
 pub(crate) mod event;
 pub(crate) mod generation;
 pub(crate) mod output;
+pub(crate) mod reasoning;
 pub(crate) mod sink;

@@ -11,6 +11,7 @@ use selfspec_speculate::CommittedToken;
 use selfspec_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::events::event::{Event, FinishReason, Progress, TokenEvent};
+use crate::events::reasoning::{ReasoningMarks, ReasoningPhase};
 use crate::events::sink::{EventSink, SinkDemand};
 
 /// The text side of one sequence.
@@ -19,6 +20,18 @@ pub(crate) struct Output {
     events: Box<dyn EventSink>,
     ids: Vec<TokenId>,
     whole: String, // the text that was sent
+    reasoning: Option<(ReasoningMarks, ReasoningPhase)>,
+    reasoning_tokens: usize,
+    reasoning_bytes: usize,
+}
+
+/// What a token of the output is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TokenPart {
+    Answer,
+    Reasoning,
+    /// A mark around the reasoning, which has no text.
+    Mark,
 }
 
 struct Text {
@@ -44,7 +57,26 @@ impl Output {
             tokenizer,
             delta: String::new(),
         });
-        Output { text, events, ids: Vec::new(), whole: String::new() }
+        let (ids, whole) = (Vec::new(), String::new());
+        Output { text, events, ids, whole, reasoning: None, reasoning_tokens: 0, reasoning_bytes: 0 }
+    }
+
+    /// The same, with reasoning before the answer. `phase`: where the output stands after the
+    /// prompt.
+    pub(crate) fn with_reasoning(self, reasoning: Option<(ReasoningMarks, ReasoningPhase)>) -> Self {
+        Output { reasoning, ..self }
+    }
+
+    /// What the next token is.
+    fn part(&mut self, id: TokenId) -> TokenPart {
+        let Some((marks, phase)) = &mut self.reasoning else { return TokenPart::Answer };
+        let (next, mark) = marks.step(*phase, id);
+        *phase = next;
+        match next {
+            _ if mark => TokenPart::Mark,
+            ReasoningPhase::Reasoning => TokenPart::Reasoning,
+            ReasoningPhase::Start | ReasoningPhase::Answer => TokenPart::Answer,
+        }
     }
 
     /// Takes the tokens of one round, after which the request has come as far as `progress` says.
@@ -60,12 +92,17 @@ impl Output {
         for (i, token) in committed.drain(..).enumerate() {
             let ending = ending.filter(|_| i == last);
             let mut text = String::new();
-            let stopped = self.text.as_mut().is_some_and(|t| t.push(token.token, ending, &mut text));
+            let part = self.part(token.token);
+            let stopped = self.text.as_mut().is_some_and(|t| t.push(token.token, part, ending, &mut text));
+            let reasoning = part != TokenPart::Answer;
+            self.reasoning_tokens += usize::from(reasoning);
+            self.reasoning_bytes += if reasoning { text.len() } else { 0 };
             self.ids.push(token.token);
             self.whole.push_str(&text);
             self.events.take(Event::Token(TokenEvent {
                 id: token.token,
                 text,
+                reasoning,
                 source: token.source,
                 logprob: token.logprob,
                 progress: Progress { tokens: self.ids.len(), ..progress },
@@ -92,6 +129,11 @@ impl Output {
         self.ids.len()
     }
 
+    /// Tokens of the reasoning so far, and bytes of its text.
+    pub(crate) fn reasoning(&self) -> (usize, usize) {
+        (self.reasoning_tokens, self.reasoning_bytes)
+    }
+
     /// The tokens and the text that were sent; leaves both empty.
     pub(crate) fn take_all(&mut self) -> (Vec<TokenId>, String) {
         (std::mem::take(&mut self.ids), std::mem::take(&mut self.whole))
@@ -101,8 +143,17 @@ impl Output {
 impl Text {
     /// Appends to `out` the text that is certain after `id`; true when a stop string is complete.
     /// The token of an end-of-text has no text, and with the sequence's last token everything held
-    /// back comes out.
-    fn push(&mut self, id: TokenId, ending: Option<FinishReason>, out: &mut String) -> bool {
+    /// back comes out. Stop strings are looked for in the answer alone.
+    fn push(&mut self, id: TokenId, part: TokenPart, ending: Option<FinishReason>, out: &mut String) -> bool {
+        if part != TokenPart::Answer {
+            if part == TokenPart::Reasoning && ending != Some(FinishReason::Stop) {
+                self.detokenizer.push(&self.tokenizer, id, out);
+            }
+            if part == TokenPart::Mark || ending.is_some() {
+                self.detokenizer.finish(out);
+            }
+            return false;
+        }
         self.delta.clear();
         if ending != Some(FinishReason::Stop) {
             self.detokenizer.push(&self.tokenizer, id, &mut self.delta);

@@ -5,6 +5,7 @@
 mod cache;
 
 pub(crate) mod model_compiler;
+pub(crate) mod reasoning_grammar;
 pub(crate) mod sequence_grammar;
 pub(crate) mod service;
 mod thread_clock;

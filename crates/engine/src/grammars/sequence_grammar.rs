@@ -30,6 +30,11 @@ impl SequenceGrammar {
         work(&mut self.state).map_err(why)
     }
 
+    /// The tokens that may come next, as bits: token t is bit `t % 32` of word `t / 32`.
+    pub(crate) fn allowed_bits(&mut self) -> Result<Vec<u32>, String> {
+        self.with_state(GrammarState::allowed)
+    }
+
     /// Builds the state again from the tokens.
     fn rebuild(&mut self) -> Result<(), String> {
         self.state = self.grammar.begin();
@@ -47,7 +52,7 @@ fn why(error: TextError) -> String {
 
 impl TokenConstraint for SequenceGrammar {
     fn allowed(&mut self) -> Result<TokenMask, String> {
-        self.with_state(GrammarState::allowed).map(TokenMask::from_bits)
+        self.allowed_bits().map(TokenMask::from_bits)
     }
 
     fn push(&mut self, token: TokenId) -> Result<bool, String> {

@@ -61,6 +61,8 @@ impl CheckedRequest {
             trace: Vec::new(),
             token_ids: Vec::new(),
             text: String::new(),
+            reasoning_tokens: 0,
+            reasoning_bytes: 0,
         })));
     }
 }

@@ -357,6 +357,7 @@ impl RunningRequest {
 
     fn summary(&mut self, finish_reason: FinishReason) -> RequestSummary {
         let progress = self.progress();
+        let (reasoning_tokens, reasoning_bytes) = self.request.output.reasoning();
         let (token_ids, text) = self.request.output.take_all();
         RequestSummary {
             finish_reason,
@@ -371,6 +372,8 @@ impl RunningRequest {
             trace: self.request.sequence.trace().copied().collect(),
             token_ids,
             text,
+            reasoning_tokens,
+            reasoning_bytes,
         }
     }
 }

@@ -199,7 +199,7 @@ mod tests {
 
     fn token() -> Event {
         let (source, progress) = (TokenSource::Plain, Progress::default());
-        Event::Token(TokenEvent { id: 1, text: "a".to_owned(), source, logprob: None, progress })
+        Event::Token(TokenEvent { id: 1, text: "a".to_owned(), reasoning: false, source, logprob: None, progress })
     }
 
     /// The lines of `/metrics`.

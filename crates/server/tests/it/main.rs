@@ -7,6 +7,7 @@ mod identity;
 mod limits;
 mod metrics;
 mod page;
+mod reasoning;
 mod record;
 mod reference;
 mod support;

@@ -13,6 +13,9 @@ pub struct Message {
     pub role: String,
     /// The text; empty where a turn of the assistant consists of calls.
     pub content: String,
+    /// What the assistant reasoned before it answered; templates know it as `reasoning_content`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
     /// The functions that the assistant called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
@@ -54,6 +57,9 @@ impl Message {
         turn.insert("role".into(), self.role.as_str().into());
         let null = shape.null && self.content.is_empty() && !self.tool_calls.is_empty();
         turn.insert("content".into(), if null { Json::Null } else { self.content.as_str().into() });
+        if let Some(reasoning) = &self.reasoning {
+            turn.insert("reasoning_content".into(), reasoning.as_str().into());
+        }
         if !self.tool_calls.is_empty() {
             let call = |call: &ToolCall| {
                 let arguments = Json::Object(call.arguments.clone());

@@ -16,6 +16,13 @@ impl ChatTemplate {
         ToolStyle::of_template(self.source())
     }
 
+    /// The spellings of the tokens around the model's reasoning, if the template shows that the
+    /// model reasons.
+    pub fn reasoning_marks(&self) -> Option<[&'static str; 2]> {
+        let marks = ["<think>", "</think>"];
+        marks.iter().any(|mark| self.source().contains(mark)).then_some(marks)
+    }
+
     /// Renders a chat whose assistant may call functions, with a prompt for its answer. `tools` are
     /// as OpenAI's API has them. What the template does not know of them is put into words: the
     /// functions into the system message, calls and results into turns.
@@ -58,7 +65,9 @@ fn one_by_one(messages: &[Message]) -> Vec<Message> {
         let is_of = |result: &Message, call: &ToolCall| result.tool_call_id.as_ref() == Some(&call.id);
         for (i, call) in message.tool_calls.iter().enumerate() {
             let content = if i == 0 { message.content.as_str() } else { "" };
-            out.push(Message { tool_calls: vec![call.clone()], ..Message::new(message.role.as_str(), content) });
+            let reasoning = message.reasoning.clone().filter(|_| i == 0);
+            let tool_calls = vec![call.clone()];
+            out.push(Message { reasoning, tool_calls, ..Message::new(message.role.as_str(), content) });
             out.extend(results.iter().filter(|result| is_of(result, call)).cloned());
         }
         let stray = |result: &&Message| !message.tool_calls.iter().any(|call| is_of(result, call));
@@ -84,7 +93,8 @@ fn in_words(messages: &[Message], support: &ToolSupport, style: ToolStyle) -> Ve
         } else if !message.tool_calls.is_empty() && !support.calls {
             let calls = style.write(&message.tool_calls);
             let between = if message.content.is_empty() { "" } else { "\n" };
-            out.push(Message::new(message.role.as_str(), format!("{}{between}{calls}", message.content)));
+            let content = format!("{}{between}{calls}", message.content);
+            out.push(Message { reasoning: message.reasoning.clone(), ..Message::new(message.role.as_str(), content) });
         } else {
             out.push(message.clone());
         }

@@ -1,4 +1,4 @@
-//! Splits the text of a choice into content and tool calls.
+//! Splits the output of a choice into reasoning, content and tool calls.
 
 use std::sync::Arc;
 
@@ -28,6 +28,9 @@ impl ExpectedCalls {
 /// A piece of a choice's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OutputPiece {
+    /// What the model reasoned before it answers. White space around it is left out, and a piece is
+    /// never empty.
+    Reasoning(String),
     Text(String),
     ToolCall {
         /// Its place among the calls of the choice.
@@ -44,17 +47,60 @@ pub(crate) struct OutputSplitter {
     reader: Option<ToolCallReader>,
     seed: String, // of the ids of calls
     calls: usize,
+    reasoning: ReasoningText,
+}
+
+/// The text of the reasoning, without the white space around it.
+#[derive(Debug, Default)]
+struct ReasoningText {
+    begun: bool,    // there was reasoning, perhaps white space alone
+    written: bool,  // some of it came out
+    space: String,  // white space that comes out before more text
+    answered: bool, // the answer's text has begun
+}
+
+impl ReasoningText {
+    fn push(&mut self, text: &str) -> Option<OutputPiece> {
+        self.begun = true;
+        let words = text.trim_end();
+        if words.is_empty() {
+            self.space.push_str(text);
+            return None;
+        }
+        let before = std::mem::take(&mut self.space);
+        self.space.push_str(&text[words.len()..]);
+        let whole = before + words;
+        let out = if self.written { whole.as_str() } else { whole.trim_start() };
+        self.written = true;
+        Some(OutputPiece::Reasoning(out.to_owned()))
+    }
+
+    /// The answer's text without the white space that stands between it and the reasoning.
+    fn after(&mut self, text: String) -> String {
+        if !self.begun || self.answered {
+            return text;
+        }
+        let words = text.trim_start();
+        self.answered = !words.is_empty();
+        words.to_owned()
+    }
 }
 
 impl OutputSplitter {
     /// For choice `index` of the answer with this serial, which makes the ids of its calls unique.
     pub(crate) fn new(expected: Option<&ExpectedCalls>, serial: &str, index: usize) -> Self {
         let reader = expected.map(|e| ToolCallReader::new(e.style, e.names.clone(), e.most));
-        OutputSplitter { reader, seed: format!("{serial} {index}"), calls: 0 }
+        OutputSplitter { reader, seed: format!("{serial} {index}"), calls: 0, reasoning: ReasoningText::default() }
+    }
+
+    /// Takes more of the reasoning, which comes before the text.
+    pub(crate) fn push_reasoning(&mut self, text: &str) -> Vec<OutputPiece> {
+        self.reasoning.push(text).into_iter().collect()
     }
 
     /// Takes more text, and returns the pieces that are complete.
     pub(crate) fn push(&mut self, text: String) -> Vec<OutputPiece> {
+        let text = self.reasoning.after(text);
         let Some(reader) = &mut self.reader else {
             return if text.is_empty() { Vec::new() } else { vec![OutputPiece::Text(text)] };
         };

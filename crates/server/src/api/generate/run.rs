@@ -12,7 +12,7 @@ use crate::api::generate::events::GenerationEvents;
 use crate::api::generate::pieces::{ExpectedCalls, OutputSplitter};
 use crate::api::generate::writer::AnswerWriter;
 use crate::api::generate::{grammar, prompt, stream, whole};
-use crate::api::request::GenerationRequest;
+use crate::api::request::{GenerationRequest, PromptInput};
 use crate::app_state::AppState;
 use crate::error::ApiError;
 use crate::observe::arm::ArmAssignment;
@@ -54,6 +54,8 @@ pub(crate) async fn generate(
         ignore_eos: request.end.ignore_eos,
         prediction,
         spelled: expected.as_ref().map_or_else(Vec::new, |_| app.tool_tags().to_vec()),
+        // A raw completion is raw text.
+        reasoning: app.reasoning().filter(|_| matches!(request.prompt, PromptInput::Chat(_))),
         logprobs: request.output.logprobs,
         deadline: app.request_timeout().map(|timeout| Instant::now() + timeout),
         ..Request::new(Prompt::Tokens(prompt))

@@ -100,8 +100,14 @@ impl<W: AnswerWriter> AnswerStream<W> {
     fn delta(&mut self, index: usize, tokens: Vec<TokenEvent>) {
         let Some(last) = tokens.last() else { return };
         self.progress[index] = Some(last.progress);
-        let text: String = tokens.iter().map(|token| token.text.as_str()).collect();
-        let pieces = self.splitters[index].push(text);
+        let text = |part: &[TokenEvent]| part.iter().map(|token| token.text.as_str()).collect::<String>();
+        let (reasoning, answer) = tokens.split_at(tokens.partition_point(|token| token.reasoning));
+        let splitter = &mut self.splitters[index];
+        let mut pieces = Vec::new();
+        if !reasoning.is_empty() {
+            pieces.extend(splitter.push_reasoning(&text(reasoning)));
+        }
+        pieces.extend(splitter.push(text(answer)));
         if !pieces.is_empty() || self.output.lists_tokens() {
             self.writer.delta(ChoiceDelta { index, pieces, tokens }, &self.progress, &mut self.buffer);
         }

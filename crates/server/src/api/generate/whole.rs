@@ -31,7 +31,12 @@ pub(crate) async fn collect(
             }
             Event::Done(summary) => {
                 let splitter = &mut splitters[index];
-                let mut pieces = splitter.push(summary.text.clone());
+                let (reasoning, text) = summary.text.split_at(summary.reasoning_bytes);
+                let mut pieces = Vec::new();
+                if summary.reasoning_tokens > 0 {
+                    pieces.extend(splitter.push_reasoning(reasoning));
+                }
+                pieces.extend(splitter.push(text.to_owned()));
                 pieces.extend(splitter.finish());
                 let end = AnswerEnd::of(summary.finish_reason, splitter.has_calls());
                 let tokens = std::mem::take(&mut tokens[index]);

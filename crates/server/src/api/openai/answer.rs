@@ -103,11 +103,20 @@ pub(super) fn finish_reason(end: AnswerEnd) -> &'static str {
     }
 }
 
-/// The text of pieces, without tool calls.
+/// The text of pieces, without reasoning and tool calls.
 pub(super) fn text_of(pieces: &[OutputPiece]) -> String {
     let texts = pieces.iter().filter_map(|piece| match piece {
         OutputPiece::Text(text) => Some(text.as_str()),
-        OutputPiece::ToolCall { .. } => None,
+        OutputPiece::Reasoning(_) | OutputPiece::ToolCall { .. } => None,
+    });
+    texts.collect()
+}
+
+/// The reasoning in pieces.
+pub(super) fn reasoning_of(pieces: &[OutputPiece]) -> String {
+    let texts = pieces.iter().filter_map(|piece| match piece {
+        OutputPiece::Reasoning(text) => Some(text.as_str()),
+        OutputPiece::Text(_) | OutputPiece::ToolCall { .. } => None,
     });
     texts.collect()
 }
@@ -126,6 +135,7 @@ fn usage(summaries: &[&RequestSummary]) -> Value {
         "total_tokens": prompt + completion,
         "prompt_tokens_details": { "cached_tokens": cached },
         "completion_tokens_details": {
+            "reasoning_tokens": summaries.iter().map(|s| s.reasoning_tokens).sum::<usize>(),
             "accepted_prediction_tokens": predicted(|drafts| drafts.accepted),
             "rejected_prediction_tokens": predicted(|drafts| drafts.drafted - drafts.accepted),
         },

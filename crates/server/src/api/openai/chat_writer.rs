@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::generate::OutputPiece;
 use crate::api::generate::writer::{AnswerEnd, AnswerWriter, ChoiceDelta, FinishedChoice, StreamBuffer};
-use crate::api::openai::answer::{self, AnswerHead, finish_reason, text_of, token_list};
+use crate::api::openai::answer::{self, AnswerHead, finish_reason, reasoning_of, text_of, token_list};
 use crate::api::openai::logprobs::LogprobWriter;
 use crate::api::request::OutputOptions;
 use crate::app_state::AnswerIdentity;
@@ -102,7 +102,7 @@ fn call_id(id: &str) -> String {
 fn message(pieces: &[OutputPiece]) -> Value {
     let content = text_of(pieces);
     let calls = pieces.iter().filter_map(|piece| match piece {
-        OutputPiece::Text(_) => None,
+        OutputPiece::Text(_) | OutputPiece::Reasoning(_) => None,
         OutputPiece::ToolCall { id, call: FoundCall { name, arguments, .. }, .. } => {
             let function = json!({ "name": name, "arguments": arguments });
             Some(json!({ "id": call_id(id), "type": "function", "function": function }))
@@ -110,6 +110,10 @@ fn message(pieces: &[OutputPiece]) -> Value {
     });
     let calls: Vec<Value> = calls.collect();
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+    let reasoning = reasoning_of(pieces);
+    if !reasoning.is_empty() {
+        message["reasoning_content"] = reasoning.into();
+    }
     if !calls.is_empty() {
         if content.is_empty() {
             message["content"] = Value::Null;
@@ -122,6 +126,7 @@ fn message(pieces: &[OutputPiece]) -> Value {
 /// The deltas of a piece. A tool call has two: its name, then its arguments.
 fn deltas(piece: OutputPiece) -> Vec<Value> {
     match piece {
+        OutputPiece::Reasoning(text) => vec![json!({ "reasoning_content": text })],
         OutputPiece::Text(text) => vec![json!({ "content": text })],
         OutputPiece::ToolCall { index, id, call } => {
             let function = json!({ "name": call.name, "arguments": "" });

@@ -1,5 +1,5 @@
-//! The fields `messages` and `chat_template_kwargs`: a conversation, and variables of the chat
-//! template.
+//! The fields `messages`, `chat_template_kwargs` and `reasoning_effort`: a conversation, and
+//! variables of the chat template.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,30 @@ pub(crate) fn read(fields: &mut RequestFields) -> Result<Conversation, ApiError>
     let messages = messages.into_iter().enumerate().map(|(i, message)| read_message(i, message));
     let mut messages = messages.collect::<Result<Vec<_>, _>>()?;
     name_tool_results(&mut messages);
-    Ok(Conversation { messages, template_variables: fields.object("chat_template_kwargs")?.unwrap_or_default() })
+    let mut template_variables = fields.object("chat_template_kwargs")?.unwrap_or_default();
+    let effort = fields.string("reasoning_effort")?;
+    if let Some(effort) = effort {
+        reason_with(&effort, "reasoning_effort", &mut template_variables)?;
+    }
+    if let Some(thinks) = fields.bool("enable_thinking")? {
+        template_variables.entry("enable_thinking").or_insert(thinks.into());
+    }
+    Ok(Conversation { messages, template_variables })
+}
+
+/// Tells the template how much the model is to reason. What `chat_template_kwargs` says itself
+/// stays. `field`: the field that has the effort.
+pub(crate) fn reason_with(effort: &str, field: &str, variables: &mut Map<String, Value>) -> Result<(), ApiError> {
+    const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+    if !EFFORTS.contains(&effort) {
+        let why = format!("expected one of {}, got {effort:?}", EFFORTS.join(", "));
+        return Err(ApiError::field(field, why));
+    }
+    variables.entry("reasoning_effort").or_insert(effort.into());
+    if effort == "none" {
+        variables.entry("enable_thinking").or_insert(false.into());
+    }
+    Ok(())
 }
 
 /// Adds the function's name to tool results, which only have the call's id: some templates print
@@ -80,6 +103,12 @@ fn read_message(i: usize, message: Value) -> Result<Message, ApiError> {
         (None, _) if !read.tool_calls.is_empty() => String::new(),
         (None, _) => return Err(wrong(".content", "expected a string or an array of text parts")),
     };
+    if role == "assistant" {
+        read.reasoning = match string("reasoning_content")? {
+            Some(reasoning) => Some(reasoning),
+            None => string("reasoning")?,
+        };
+    }
     // OpenAI's newer name of the role system.
     if role == "developer" {
         "system".clone_into(&mut read.role);

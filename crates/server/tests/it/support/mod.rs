@@ -1,6 +1,7 @@
 //! Servers for the duration of a test, and requests to them.
 
 pub(crate) mod planted;
+pub(crate) mod scripted;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
