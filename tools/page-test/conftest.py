@@ -114,7 +114,11 @@ class Tab:
             self.page.wait_for_timeout(50)
 
     def text(self):
-        return self.page.locator(".answer .text").last.evaluate("node => node.textContent")
+        """The latest answer as the model wrote it."""
+        self.page.uncheck("#formatted")
+        text = self.page.locator(".answer .text").last.evaluate("node => node.textContent")
+        self.page.check("#formatted")
+        return text
 
 
 @pytest.fixture

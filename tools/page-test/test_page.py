@@ -48,7 +48,7 @@ def test_the_streamed_text_is_the_apis_and_says_where_its_tokens_come_from(serve
     for source in sources:
         token = answer.locator(f".token.{source}").first
         assert source == "plain" or source in token.get_attribute("title")
-    assert re.search(r"\d+ tokens · [\d.]+ tok/s · [\d.]+ tokens a pass · \d+% of drafts accepted · speculation auto · seed 7", answer.locator(".facts").inner_text())
+    assert re.search(r"\d+ tokens · [\d.]+ tok/s · [\d.]+ tokens a pass · \d+% of drafts accepted \([a-z-]+ \d+.*\) · speculation auto · seed 7", answer.locator(".facts").inner_text())
     for gauge in ("speed", "acceptance", "pass", "k"):
         assert re.match(r"\d", tab.page.inner_text(f"#gauge-{gauge}")), gauge
     assert tab.page.inner_text("#total-auto-tokens") == str(expected["usage"]["completion_tokens"])
@@ -178,7 +178,81 @@ def test_markup_in_an_answer_is_text(server, open_tab):
     assert tab.page.locator(".question .text").evaluate("node => node.textContent") == evil
     assert tab.page.locator("#turns img, #turns script, #turns b").count() == 0
     assert tab.page.evaluate("window.hit") is None
+    tab.page.uncheck("#formatted")
     assert tab.page.locator(".answer .text").evaluate("node => getComputedStyle(node).whiteSpace").startswith("pre-wrap")
+    assert tab.page.locator("#turns img, #turns script, #turns b").count() == 0
+
+
+MARKDOWN = """# A title
+
+Some *words*, **more**, `code` and ~~none~~; a [link](https://example.org/a?b=c), a [trap](javascript:alert(1)), ![a picture](https://example.org/p.png).
+
+- one
+- two
+  1. inner
+- [x] done
+
+> quoted
+> twice
+
+| left | right |
+|:--|--:|
+| a | 1 |
+
+```python
+if x < 1:
+    print("<b>&amp;")
+```
+<script>window.hit = 1</script>
+"""
+
+
+def test_answers_are_formatted_as_markdown_with_their_marks(server, open_tab):
+    tab = open_tab(server.url)
+    parts = re.findall(r"\S+\s*", MARKDOWN)
+    sources = ["draft", "plain", "bonus"]
+    fake(tab, content_type="text/event-stream", body=events(*(said(part, sources[i % 3]) for i, part in enumerate(parts)), END))
+    tab.send("Hello")
+    answer = tab.finished().locator(".text")
+    words = {"h4": "A title", "em": "words", "strong": "more", "del": "none", "blockquote": "quoted twice", "ol li": "inner", "td": "a"}
+    for selector, text in words.items():
+        assert answer.locator(selector).first.inner_text() == text, selector
+    assert answer.locator(".code pre").evaluate("node => node.textContent") == 'if x < 1:\n    print("<b>&amp;")'
+    assert answer.locator(".code-bar span").inner_text() == "python"
+    links = answer.locator("a").evaluate_all("nodes => nodes.map(node => [node.textContent, node.href, node.rel, node.target])")
+    assert links == [["link", "https://example.org/a?b=c", "noopener noreferrer", "_blank"], ["a picture", "https://example.org/p.png", "noopener noreferrer", "_blank"]]
+    assert "trap" in answer.inner_text() and "☑" in answer.inner_text() and "<script>window.hit = 1</script>" in answer.inner_text()
+    assert answer.locator("img, script, b").count() == 0 and tab.page.evaluate("window.hit") is None
+    for word in ("title", "Some", "quoted", "inner"):
+        source = sources[next(i for i, part in enumerate(parts) if part.strip() == word) % 3]
+        assert answer.locator(f".token.{source}", has_text=word).count() > 0, f"{word} keeps the mark of its token"
+    answer.get_by_role("button", name="Copy").click()
+    tab.until("/Copied|Could not copy/.test(document.getElementById('status').textContent)")
+    assert tab.text() == MARKDOWN
+
+
+def test_a_conversation_outlives_a_reload_and_says_which_drafters_drafted(server, open_tab):
+    tab = open_tab(server.url)
+    tab.set(max_tokens=60, temperature=0, seed=3, system="You are brief.")
+    for _ in range(6):
+        tab.page.click("#new")
+        tab.send(LIST)
+        answer = tab.finished()
+        if answer.locator(".draft").count() > 0:
+            break
+    facts = answer.locator(".facts").inner_text()
+    assert re.search(r"of drafts accepted \((layer-skip|prompt-lookup|exit-head) \d+", facts), facts
+    before = [tab.text(), facts, answer.locator(".text").inner_html()]
+    tab.page.reload()
+    assert [tab.text(), tab.finished().locator(".facts").inner_text(), tab.page.locator(".answer .text").inner_html()] == before
+    assert tab.page.input_value("#system") == "You are brief." and tab.page.input_value("#seed") == "3"
+    assert tab.page.locator(".question .text").inner_text() == LIST and not tab.page.is_visible("#welcome")
+    tab.set(max_tokens=4)
+    tab.send("And?")
+    tab.page.wait_for_selector(".answer:nth-of-type(4) .facts:not(:empty)")
+    tab.page.click("#new")
+    tab.page.reload()
+    assert tab.page.locator(".answer").count() == 0 and tab.page.is_visible("#welcome")
 
 
 @pytest.mark.parametrize("status, headers, message, words", [
@@ -240,11 +314,12 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(start, open_tab):
     tab.set(max_tokens=4)
     tab.send("Hello")
     tab.finished()
-    assert tab.page.evaluate("[localStorage.length, document.cookie, sessionStorage.length]") == [0, "", 1]
+    assert tab.page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+    assert tab.page.evaluate("sessionStorage.getItem('selfspec-api-key')") == "open sesame"
     assert "sesame" not in tab.page.content()
     tab.page.click("#forget-key")
     tab.page.wait_for_selector("#key-form:visible")
-    assert tab.page.evaluate("sessionStorage.length") == 0
+    assert "sesame" not in tab.page.evaluate("JSON.stringify(sessionStorage)")
 
 
 def test_settings_out_of_range_are_not_sent(server, open_tab):

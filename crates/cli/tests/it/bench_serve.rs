@@ -51,9 +51,7 @@ fn the_figures_are_those_of_the_requests() {
     let server = Server::new(&[]);
     let flags = ["--requests", "5", "--limit", "2", "-n", "6", "--ignore-eos", "--concurrency", "1,3"];
     let (ran, json) = bench_json(&server.url, &flags);
-    for row in
-        ["successful requests", "output tok/s", "TTFT median (ms)", "TPOT P90 (ms)", "ITL P99 (ms)", "E2E mean (ms)"]
-    {
+    for row in ["successful requests", "output tok/s", "TTFT median (ms)", "TPOT P90 (ms)", "E2E mean (ms)"] {
         assert!(ran.stdout.contains(&format!("| {row}")), "{row}: {}", ran.stdout);
     }
     assert!(ran.stdout.contains("| 1 at a time") && ran.stdout.contains("| 3 at a time"), "{}", ran.stdout);
@@ -61,6 +59,9 @@ fn the_figures_are_those_of_the_requests() {
     assert_eq!((json["model"].as_str(), json["endpoint"].as_str()), (Some("tiny"), Some("chat")));
     let settings = json["settings"].as_array().expect("an array");
     assert_eq!(settings.iter().map(|s| s["concurrency"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(3)]);
+    // On a busy machine each answer may come in one chunk. Then there are no gaps to report.
+    let gaps = settings.iter().any(|setting| setting["runs"][0]["p99_itl_ms"].is_number());
+    assert_eq!(ran.stdout.contains("| ITL P99 (ms)"), gaps, "{}", ran.stdout);
     for setting in settings {
         let run = &setting["runs"][0];
         assert_eq!(

@@ -1,4 +1,7 @@
-// One answer of the model: its tokens while they arrive, its figures, and its buttons.
+// One answer of the model: its text while it arrives, its figures, and its buttons.
+
+import { copyButton, button, element } from "./page-elements.js";
+import { markdown } from "./page-markdown.js";
 
 const TITLES = {
   draft: "accepted draft",
@@ -7,51 +10,6 @@ const TITLES = {
   plain: "nothing was drafted",
 };
 const ENDS = { length: "cut off at the token limit" };
-
-/** A new element; strings become text nodes. */
-export function element(name, classes = "", text = "") {
-  const made = document.createElement(name);
-  made.className = classes;
-  made.textContent = text;
-  return made;
-}
-
-/** A button that does not submit a form. */
-export function button(text, classes, pressed) {
-  const made = element("button", classes, text);
-  made.type = "button";
-  made.addEventListener("click", pressed);
-  return made;
-}
-
-/** A button that copies a text, and confirms it. */
-function copyButton(text, say) {
-  const made = button("Copy", "quiet", async () => {
-    made.textContent = (await copy(text)) ? "Copied" : "Could not copy";
-    say(made.textContent);
-    setTimeout(() => {
-      made.textContent = "Copy";
-    }, 2000);
-  });
-  return made;
-}
-
-/** Copies a text; false if the browser refuses. */
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    // Without a secure connection there is only the old way.
-    const area = element("textarea", "unseen");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const copied = document.execCommand("copy");
-    area.remove();
-    return copied;
-  }
-}
 
 export const round = (value, digits) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
 
@@ -65,20 +23,29 @@ export function figures(timings, k) {
   };
 }
 
-/** One run of a request: its text and figures so far. */
+/** One run of a request: its text and figures so far. Plain data, so that it outlives a reload. */
 export class Run {
   constructor(speculation) {
     this.speculation = speculation; // "auto" or "off"
     this.text = "";
+    this.reasoning = "";
+    this.pieces = []; // [{ text, source }]: the tokens, those of one source joined
     this.timings = undefined;
+    this.drafters = undefined; // drafts and accepted drafts by drafter
     this.k = undefined;
     this.finish = undefined; // the API's reason, "stopped" or "failed"
   }
 
-  /** Takes a chunk; gives its tokens. */
+  /** A run that was stored. */
+  static restored(stored) {
+    return Object.assign(new Run(stored.speculation), stored);
+  }
+
+  /** Takes a chunk. */
   take(chunk) {
     const choice = chunk.choices[0];
     this.text += choice?.delta?.content ?? "";
+    this.reasoning += choice?.delta?.reasoning_content ?? "";
     this.finish = choice?.finish_reason ?? this.finish;
     if (chunk.timings) {
       const before = this.timings ?? { draft_n: 0, rounds: 0 };
@@ -87,14 +54,46 @@ export class Run {
         this.k = (chunk.timings.draft_n - before.draft_n) / rounds;
       }
       this.timings = chunk.timings;
+      this.drafters = chunk.timings.drafters ?? this.drafters;
     }
-    return choice?.tokens ?? [];
+    for (const { text, source } of choice?.tokens ?? []) {
+      const last = this.pieces.at(-1);
+      if (last?.source === source) {
+        last.text += text;
+      } else if (text !== "") {
+        this.pieces.push({ text, source });
+      }
+    }
+  }
+
+  /** The pieces of the text alone: tokens before it were reasoning. */
+  get textPieces() {
+    const all = this.pieces.map(({ text }) => text).join("");
+    let left = all.lastIndexOf(this.text);
+    if (left < 0) {
+      return [];
+    }
+    const pieces = [];
+    for (const { text, source } of this.pieces) {
+      const cut = Math.min(left, text.length);
+      left -= cut;
+      pieces.push({ text: text.slice(cut), source });
+    }
+    return pieces;
   }
 
   /** Whether the model came to its end. */
   get whole() {
     return this.finish === "stop" || this.finish === "length";
   }
+}
+
+/** A part of the text that has one source. */
+function token(text, source) {
+  const made = element("span", `token ${source in TITLES ? source : "plain"}`, text);
+  made.dataset.source = source;
+  made.title = TITLES[source] ?? source;
+  return made;
 }
 
 /** An answer on the page. */
@@ -107,34 +106,55 @@ export class Answer {
     this.text.setAttribute("aria-busy", "true");
     this.facts = this.node.appendChild(element("p", "facts"));
     this.row = this.node.appendChild(element("div", "actions"));
-    this.last = undefined; // the span that grows while the source stays the same
+    this.due = false; // whether the text will be drawn before the next frame
   }
 
-  /** Shows tokens, as text and never as markup. */
-  add(tokens) {
-    for (const { text, source } of tokens) {
-      if (text === "") {
-        continue;
-      }
-      if (this.last?.dataset.source !== source) {
-        this.last = element("span", `token ${source in TITLES ? source : "plain"}`);
-        this.last.dataset.source = source;
-        this.last.title = TITLES[source] ?? source;
-        this.text.append(this.last);
-      }
-      this.last.append(text);
+  /** Draws the text of a run before the next frame, however many tokens come until then. */
+  show(run, formatted) {
+    Object.assign(this, { run, formatted });
+    if (!this.due) {
+      this.due = true;
+      requestAnimationFrame(() => this.draw());
+    }
+  }
+
+  /** Draws the text of a run at once. */
+  redraw(run, formatted) {
+    Object.assign(this, { run, formatted });
+    this.draw();
+  }
+
+  draw() {
+    this.due = false;
+    const { run } = this;
+    if (run.reasoning !== "" && !this.reasoning) {
+      this.reasoning = element("details", "reasoning");
+      this.reasoning.append(element("summary", "", "Reasoning"), element("div"));
+      this.text.before(this.reasoning);
+    }
+    if (this.reasoning) {
+      this.reasoning.lastChild.textContent = run.reasoning;
+    }
+    this.text.classList.toggle("formatted", this.formatted);
+    const pieces = run.textPieces;
+    if (this.formatted) {
+      this.text.replaceChildren(...markdown(run.text, pieces, token, this.actions.say));
+    } else {
+      const spans = pieces.filter(({ text }) => text !== "").map(({ text, source }) => token(text, source));
+      this.text.replaceChildren(...(spans.length > 0 ? spans : [run.text]));
     }
   }
 
   /** Says how it ended, and offers what can be done now. */
-  end(run, seed) {
+  end(run, seed, formatted) {
+    this.redraw(run, formatted);
     this.text.removeAttribute("aria-busy");
     const parts = [];
     if (run.timings) {
       const f = figures(run.timings, run.k);
       parts.push(`${run.timings.predicted_n} tokens`, `${f.speed} tok/s`, `${f.pass} tokens a pass`);
       if (f.acceptance !== "–") {
-        parts.push(`${f.acceptance} of drafts accepted`);
+        parts.push(`${f.acceptance} of drafts accepted${drafters(run.drafters)}`);
       }
     }
     parts.push(`speculation ${run.speculation}`, `seed ${seed}`);
@@ -186,6 +206,12 @@ export class Answer {
     this.verdict.textContent = other.finish === undefined ? "Running…" : verdict(run, other);
     return this.verdict.textContent;
   }
+}
+
+/** Which drafters drafted, in words. */
+function drafters(counts = {}) {
+  const names = Object.entries(counts).map(([name, { draft_n: n }]) => `${name} ${n}`);
+  return names.length > 0 ? ` (${names.join(", ")})` : "";
 }
 
 /** The result of the comparison, after both runs have ended. */

@@ -29,7 +29,13 @@ export async function* chat(body, signal) {
   const response = await request("v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...body, stream: true, return_tokens: true, timings_per_token: true }),
+    body: JSON.stringify({
+      ...body,
+      stream: true,
+      stream_options: { include_usage: true },
+      return_tokens: true,
+      timings_per_token: true,
+    }),
     signal,
   });
   for await (const data of events(response, signal)) {

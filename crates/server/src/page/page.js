@@ -1,7 +1,9 @@
 // The conversation: the user's messages, the requests to the server, and their answers.
 
-import { Answer, Run, element, figures } from "./page-answer.js";
+import { Answer, Run, figures } from "./page-answer.js";
 import { Failure, chat, key, modelName } from "./page-client.js";
+import { element } from "./page-elements.js";
+import { FIELDS, store } from "./page-store.js";
 
 const $ = (id) => document.getElementById(id);
 const [input, turnsNode, composer] = ["input", "turns", "composer"].map($);
@@ -52,16 +54,19 @@ function send() {
   const body = { ...chosen, messages: messages($("system").value.trim(), user), speculation };
   input.value = "";
   fit();
+  showQuestion(user);
+  answer({ user, body });
+}
+
+function showQuestion(user) {
   $("welcome").hidden = true;
   const node = element("article", "question");
   node.append(element("h3", "who", "You"), element("div", "text", user));
   turnsNode.append(node);
-  answer({ user, body });
 }
 
-/** Requests the answer of a turn. */
-async function answer(turn) {
-  turn.run = new Run(turn.body.speculation);
+/** Gives a turn its place on the page. */
+function showAnswer(turn) {
   turn.answer = new Answer({
     compare: () => compare(turn),
     retry: () => retry(turn),
@@ -69,15 +74,22 @@ async function answer(turn) {
   });
   turns.push(turn);
   turnsNode.append(turn.answer.node);
+}
+
+/** Requests the answer of a turn. */
+async function answer(turn) {
+  turn.run = new Run(turn.body.speculation);
+  showAnswer(turn);
   follow(true);
-  const failure = await go(turn.run, turn.body, (tokens) => {
-    turn.answer.add(tokens);
+  const failure = await go(turn.run, turn.body, () => {
+    turn.answer.show(turn.run, formatted());
     gauges(turn.run);
   });
   if (!turns.includes(turn)) {
     return; // a new conversation has begun
   }
-  turn.answer.end(turn.run, turn.body.seed);
+  turn.answer.end(turn.run, turn.body.seed, formatted());
+  keep();
   if (failure) {
     turn.answer.fail(failure.message);
     askForKey(failure);
@@ -122,7 +134,8 @@ async function go(run, body, seen) {
   let failure;
   try {
     for await (const chunk of chat(body, controller.signal)) {
-      seen(run.take(chunk));
+      run.take(chunk);
+      seen();
       follow(false);
     }
   } catch (error) {
@@ -167,8 +180,42 @@ function startAnew() {
   totals = nothing();
   showTotals();
   gauges(new Run("auto"));
+  keep();
   say("New conversation");
   input.focus();
+}
+
+// -- Over a reload
+
+/** Stores the conversation and the settings for this tab. */
+function keep() {
+  store.put({
+    turns: turns.filter((turn) => turn.run.finish).map(({ user, body, run }) => ({ user, body, run })),
+    fields: Object.fromEntries(FIELDS.map((id) => [id, $(id).value])),
+    totals,
+  });
+}
+
+/** Shows what was stored. */
+function restore() {
+  const stored = store.get();
+  for (const [id, value] of Object.entries(stored?.fields ?? {})) {
+    $(id).value = value;
+  }
+  for (const { user, body, run } of stored?.turns ?? []) {
+    showQuestion(user);
+    const turn = { user, body, run: Run.restored(run) };
+    showAnswer(turn);
+    turn.answer.end(turn.run, body.seed, formatted());
+  }
+  totals = stored?.totals ?? totals;
+  showTotals();
+  follow(true);
+}
+
+/** Whether answers are shown as Markdown, and not as they were written. */
+function formatted() {
+  return $("formatted").checked;
 }
 
 // -- Figures
@@ -281,6 +328,14 @@ document.addEventListener("scroll", () => {
 });
 $("stop").addEventListener("click", stop);
 $("new").addEventListener("click", startAnew);
+$("formatted").addEventListener("change", () => {
+  for (const turn of turns) {
+    turn.answer.redraw(turn.run, formatted());
+  }
+});
+for (const id of FIELDS) {
+  $(id).addEventListener("change", keep);
+}
 $("marks").addEventListener("change", (event) => {
   document.body.classList.toggle("unmarked", !event.target.checked);
 });
@@ -292,5 +347,6 @@ $("panel-toggle").addEventListener("click", () => {
   }
 });
 
+restore();
 greet();
 input.focus();

@@ -26,6 +26,10 @@ fn the_page_needs_no_key_and_its_headers_let_in_nothing_foreign() {
         ("/page.js", "text/javascript; charset=utf-8"),
         ("/page-answer.js", "text/javascript; charset=utf-8"),
         ("/page-client.js", "text/javascript; charset=utf-8"),
+        ("/page-elements.js", "text/javascript; charset=utf-8"),
+        ("/page-markdown.js", "text/javascript; charset=utf-8"),
+        ("/page-store.js", "text/javascript; charset=utf-8"),
+        ("/marked.js", "text/javascript; charset=utf-8"),
         ("/page.svg", "image/svg+xml"),
     ];
     for (path, content_type) in files {

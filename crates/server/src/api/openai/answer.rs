@@ -52,7 +52,8 @@ impl AnswerHead {
         let mut answer = self.object(self.object);
         answer.insert("choices".to_owned(), choices.into());
         answer.insert("usage".to_owned(), usage(summaries));
-        answer.insert("timings".to_owned(), timings(&summaries.iter().map(|s| s.progress()).collect::<Vec<_>>()));
+        let timings = timings(&summaries.iter().map(|s| s.progress()).collect::<Vec<_>>());
+        answer.insert("timings".to_owned(), with_drafters(timings, summaries));
         answer.into()
     }
 
@@ -76,7 +77,7 @@ impl AnswerHead {
             let mut last = self.object(self.chunk_object);
             last.insert("choices".to_owned(), json!([]));
             last.insert("usage".to_owned(), usage(&summaries));
-            last.insert("timings".to_owned(), timings_so_far(progress));
+            last.insert("timings".to_owned(), with_drafters(timings_so_far(progress), &summaries));
             stream.data(&last.into());
         }
         done(stream);
@@ -164,6 +165,23 @@ fn timings(choices: &[Progress]) -> Value {
         "draft_n_accepted": choices.iter().map(|p| p.accepted).sum::<u64>(),
         "rounds": choices.iter().map(|p| p.rounds).sum::<u64>(),
     })
+}
+
+/// Timings with the draft counts of each drafter that drafted.
+fn with_drafters(mut timings: Value, summaries: &[&RequestSummary]) -> Value {
+    let count = |kind: DrafterKind, of: fn(&DrafterStats) -> u64| -> u64 {
+        summaries.iter().map(|s| of(s.stats.drafter(kind))).sum()
+    };
+    let drafters: Map<String, Value> = DrafterKind::ALL
+        .into_iter()
+        .filter(|kind| count(*kind, |drafts| drafts.drafted) > 0)
+        .map(|kind| {
+            let (drafted, accepted) = (count(kind, |drafts| drafts.drafted), count(kind, |drafts| drafts.accepted));
+            (kind.flag().to_owned(), json!({ "draft_n": drafted, "draft_n_accepted": accepted }))
+        })
+        .collect();
+    timings["drafters"] = drafters.into();
+    timings
 }
 
 /// Single tokens. Their texts, joined, are the text of the choice or chunk.
