@@ -6,7 +6,7 @@
 //! - Two flags or two variables that contradict each other are wrong usage, and the message names
 //!   them as the user gave them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -72,7 +72,7 @@ impl CommandLine {
     /// # Errors
     /// The words are no command line of this program, or ask for help.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let words: Vec<_> = std::env::args_os().collect();
+        let words = usual_forms(std::env::args_os().collect());
         let is_set = |name: &OsStr| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         // An error without any variable is an error of the command line itself.
         command(&|_, _| false).try_get_matches_from(&words).map_err(about_prompts)?;
@@ -103,6 +103,24 @@ impl CommandLine {
             None => Ok(()),
         }
     }
+}
+
+/// Forms that users know from other programs, as forms of this one: `selfspec FILE.gguf` runs the
+/// file, and `-m MODEL` names the model as MODEL alone does.
+fn usual_forms(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_model = |word: &OsString| {
+        let word = word.to_string_lossy().to_ascii_lowercase();
+        !word.starts_with('-') && (word.ends_with(".gguf") || word.starts_with("hf:") || word.starts_with("pypi:"))
+    };
+    if words.get(1).is_some_and(is_model) {
+        words.insert(1, "run".into());
+    }
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let flag = words[..end].iter().position(|word| word == "-m").filter(|at| *at > 1);
+    if let Some(at) = flag.filter(|at| words.get(at + 1).is_some_and(|w| !w.to_string_lossy().starts_with('-'))) {
+        words.remove(at);
+    }
+    words
 }
 
 /// Prints help, or why the words are no command line of this program.
@@ -283,6 +301,20 @@ mod tests {
             let given = |variable| SetFlag { id, value: "", variable }.to_string();
             assert_eq!(arg.get_long().map(|l| format!("--{l}")), Some(given(false)));
             assert_eq!(arg.get_env().and_then(OsStr::to_str), Some(given(true).as_str()));
+        }
+    }
+
+    #[test]
+    fn forms_of_other_programs_are_understood() {
+        let of = |line: &str| {
+            let words = usual_forms(line.split(' ').map(OsString::from).collect());
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("selfspec my.gguf -p hi"), "selfspec run my.gguf -p hi");
+        assert_eq!(of("selfspec hf:a/b"), "selfspec run hf:a/b");
+        assert_eq!(of("selfspec serve -m my.gguf -c 512"), "selfspec serve my.gguf -c 512");
+        for same in ["selfspec", "selfspec run", "selfspec -m x", "selfspec run -m", "selfspec run -p -- -m x"] {
+            assert_eq!(of(same), same);
         }
     }
 

@@ -5,18 +5,22 @@ use std::io::{self, Write};
 use selfspec::{Completion, FinishReason, GeneratedToken, Model};
 use selfspec_engine::Request;
 use selfspec_speculate::SpeculationParams;
+use selfspec_text::WordWrap;
 
 use crate::args::RunArgs;
 use crate::output::{self, Ui};
 use crate::signals::Guarded;
 use crate::stats::{speculation_line, speed_line, trace_line};
 
-/// Runs a request, printing its text as it comes unless `marks` is `None`. The flag says whether
+/// Runs a request, printing its text as it comes if there is a printer. The flag says whether
 /// Ctrl-C ended it.
-pub(crate) fn generate(model: &Model, request: Request, marks: Option<Marks>) -> anyhow::Result<(Completion, bool)> {
+pub(crate) fn generate(
+    model: &Model,
+    request: Request,
+    mut printer: Option<Printer>,
+) -> anyhow::Result<(Completion, bool)> {
     let mut tokens = model.submit(request)?;
     let guard = Guarded::new(tokens.canceller());
-    let mut printer = marks.map(Printer::new);
     for token in &mut tokens {
         match token {
             Ok(token) => printer.iter_mut().try_for_each(|p| p.token(&token))?,
@@ -71,15 +75,23 @@ impl Marks {
 }
 
 /// Prints text token by token.
-struct Printer {
+pub(crate) struct Printer {
     marks: Marks,
     inside: bool, // between the marks of accepted drafts
     line_open: bool,
+    wrap: Option<WordWrap>,
 }
 
 impl Printer {
-    fn new(marks: Marks) -> Self {
-        Printer { marks, inside: false, line_open: false }
+    /// Prints the text as it is.
+    pub(crate) fn new(marks: Marks) -> Self {
+        Printer { marks, inside: false, line_open: false, wrap: None }
+    }
+
+    /// Breaks lines between words, if standard output is a terminal.
+    pub(crate) fn wrapped(marks: Marks) -> Self {
+        let size = terminal_size::terminal_size_of(io::stdout());
+        Printer { wrap: size.and_then(|(width, _)| WordWrap::new(usize::from(width.0))), ..Self::new(marks) }
     }
 
     fn token(&mut self, token: &GeneratedToken) -> io::Result<()> {
@@ -88,11 +100,17 @@ impl Printer {
         }
         let mut text = String::new();
         let drafted = token.drafted && self.marks != Marks::None;
-        if drafted != self.inside {
-            text += self.switch();
+        let mark = if drafted != self.inside { self.switch() } else { "" };
+        match &mut self.wrap {
+            // Brackets are text, and take room.
+            Some(wrap) if self.marks == Marks::Brackets => text += &wrap.text(&format!("{mark}{}", token.text)),
+            Some(wrap) => {
+                wrap.code(mark);
+                text += &wrap.text(&token.text);
+            }
+            None => text = format!("{mark}{}", token.text),
         }
-        text += &token.text;
-        self.line_open = !text.ends_with('\n');
+        self.line_open = !token.text.ends_with('\n');
         output::print(&text)
     }
 
@@ -110,7 +128,7 @@ impl Printer {
     }
 
     fn end_line(&mut self) -> io::Result<()> {
-        let mut rest = String::new();
+        let mut rest = self.wrap.as_mut().map(WordWrap::rest).unwrap_or_default();
         if self.inside {
             rest += self.switch();
             self.line_open = true;

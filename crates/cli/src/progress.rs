@@ -1,8 +1,9 @@
-//! Progress of downloads and long runs, on standard error and only on a terminal.
+//! Progress of downloads and long runs, on standard error: a bar on a terminal, elsewhere a line
+//! every half minute.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use selfspec_hub::{FetchEvent, FetchProgress};
@@ -63,28 +64,40 @@ impl FetchProgress for HubProgress {
     }
 }
 
-/// Counts the steps of a long run; draws nothing without a terminal.
-pub(crate) struct Steps(ProgressBar);
+/// Without a terminal, time between two lines about a long run.
+const LINE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Counts the steps of a long run.
+pub(crate) struct Steps {
+    ui: Ui,
+    bar: ProgressBar,
+    last_line: Cell<Instant>,
+}
 
 impl Steps {
     pub(crate) fn new(ui: &Ui, what: &str, steps: u64) -> Self {
         let bar = if ui.progress() {
             bar(Some(steps), "{msg} [{bar:30}] {pos}/{len} {eta}", "{msg} {pos}")
         } else {
-            ProgressBar::hidden()
+            ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden())
         };
         bar.set_message(crate::output::shown(what).into_owned());
-        Steps(bar)
+        Steps { ui: *ui, bar, last_line: Cell::new(Instant::now()) }
     }
 
     pub(crate) fn step(&self) {
-        self.0.inc(1);
+        self.bar.inc(1);
+        if !self.ui.progress() && self.last_line.get().elapsed() >= LINE_INTERVAL {
+            self.last_line.set(Instant::now());
+            let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+            self.ui.note(&format!("{} {done}/{all}, {} s left", self.bar.message(), self.bar.eta().as_secs()));
+        }
     }
 }
 
 impl Drop for Steps {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

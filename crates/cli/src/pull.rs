@@ -9,7 +9,8 @@ pub(crate) fn run(args: &PullArgs, ui: &Ui) -> anyhow::Result<()> {
     let mut options = model::hub_options(ui)?;
     options.force = args.force;
     let progress = HubProgress::new(ui);
-    for name in &args.models {
+    for name in args.models.iter().map(|name| selfspec_hub::hub_name(name)) {
+        let name = &*name;
         let path = selfspec_hub::resolve(name, &options, &progress)?;
         if args.verify {
             match selfspec_hub::verify(name, &options, &progress)? {

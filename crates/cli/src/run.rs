@@ -6,7 +6,7 @@ use selfspec_hub::ModelName;
 
 use crate::args::RunArgs;
 use crate::failure::{Interrupted, too_long, usage};
-use crate::generation::{Marks, generate, print_figures};
+use crate::generation::{Marks, Printer, generate, print_figures};
 use crate::output::{self, Ui};
 use crate::prompt_input::read_prompt;
 use crate::stats::RunJson;
@@ -25,9 +25,9 @@ pub(crate) fn run(args: &RunArgs, ui: &Ui) -> anyhow::Result<()> {
     let request = request::build(args, &model, prompt)?;
     let speculation = request.speculation.clone();
 
-    let marks = if args.output.json { None } else { Some(Marks::new(args, ui)) };
+    let printer = if args.output.json { None } else { Some(Printer::new(Marks::new(args, ui))) };
     let most = model.info().context;
-    let (completion, interrupted) = generate(&model, request, marks).map_err(|e| too_long(e, most))?;
+    let (completion, interrupted) = generate(&model, request, printer).map_err(|e| too_long(e, most))?;
     if args.output.json {
         output::print_json(&RunJson::new(&speculation, &completion))?;
     }

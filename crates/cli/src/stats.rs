@@ -40,6 +40,17 @@ pub(crate) fn speed_line(completion: &Completion) -> String {
     )
 }
 
+/// Speed and acceptance in one short line.
+pub(crate) fn brief_line(completion: &Completion) -> String {
+    let stats = completion.stats();
+    let speed =
+        format!("{} tokens at {:.1} tok/s", completion.summary().completion_tokens, completion.tokens_per_second());
+    match stats.drafted {
+        0 => speed,
+        n => format!("{speed}; {:.0}% of {n} drafts accepted", 100.0 * stats.accepted as f64 / n as f64),
+    }
+}
+
 /// The line about speculation.
 pub(crate) fn speculation_line(speculation: &SpeculationParams, stats: &SpecStats) -> String {
     if speculation.drafter == DrafterChoice::Off {

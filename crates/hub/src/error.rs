@@ -1,10 +1,12 @@
 //! Errors of the hub.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::alias::aliases;
+use crate::spelling::hub_name;
 
 /// Why a model is not available. Every message is one line.
 #[derive(Debug, thiserror::Error)]
@@ -220,6 +222,10 @@ impl HubError {
                     names.join(" and ")
                 )
             }
+            HubError::NoSuchPath { path } => match hub_name(&path.to_string_lossy()) {
+                Cow::Owned(name) => format!("a model of Hugging Face's hub is named {name}"),
+                Cow::Borrowed(_) => return None,
+            },
             HubError::Offline { .. } => {
                 "run once without --offline, or `selfspec pull` it where there is a network".to_owned()
             }

@@ -33,6 +33,7 @@ mod options;
 mod progress;
 mod resolve;
 mod sources;
+mod spelling;
 
 pub use alias::{AliasSource, DEFAULT_MODEL, ModelAlias, WheelPart, aliases};
 pub use cache::lock::FileLock;
@@ -42,3 +43,4 @@ pub use name::ModelName;
 pub use options::HubOptions;
 pub use progress::{FetchEvent, FetchProgress, SilentFetch};
 pub use resolve::{list, remove, resolve, verify};
+pub use spelling::hub_name;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::alias::{ModelAlias, aliases};
 use crate::error::HubError;
+use crate::spelling::{is_plain_path, is_word};
 
 /// A parsed name of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub enum ModelName {
 }
 
 impl ModelName {
-    /// Reads a name. An alias comes before a file of the same name; `./name` means the file.
+    /// Reads a name. An alias comes before a file of the same name; `./name` means the file. The
+    /// address of a page of Hugging Face's hub is the name of its repository or file.
     ///
     /// # Errors
     /// [`HubError::UnknownName`] for a bare word that is neither; [`HubError::BadName`] for a
@@ -45,6 +47,9 @@ impl ModelName {
         }
         if let Some(rest) = name.strip_prefix("pypi:") {
             return parse_pypi(name, rest);
+        }
+        if let Some(rest) = HUB_PAGES.iter().find_map(|page| name.strip_prefix(page)) {
+            return parse_page(name, rest);
         }
         if let Some(alias) = aliases().iter().find(|a| a.name == name) {
             return Ok(ModelName::Alias(alias));
@@ -79,6 +84,27 @@ impl fmt::Display for ModelName {
                 member.iter().try_for_each(|member| write!(f, "/{member}"))
             }
         }
+    }
+}
+
+/// How addresses of the hub's pages begin.
+const HUB_PAGES: [&str; 4] = ["https://huggingface.co/", "http://huggingface.co/", "https://hf.co/", "huggingface.co/"];
+
+/// A page: `org/repo`, or `org/repo/(blob|resolve|tree|raw)/revision[/file]`.
+fn parse_page(name: &str, rest: &str) -> Result<ModelName, HubError> {
+    let path = rest.split(['?', '#']).next().unwrap_or(rest).trim_end_matches('/');
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        [org, repo] => parse_hf(name, &format!("{org}/{repo}")),
+        [org, repo, "tree", revision] => parse_hf(name, &format!("{org}/{repo}@{revision}")),
+        [org, repo, "blob" | "resolve" | "raw", revision, ref file @ ..] if !file.is_empty() => {
+            parse_hf(name, &format!("{org}/{repo}@{revision}/{}", file.join("/")))
+        }
+        _ => Err(HubError::BadName {
+            name: name.to_owned(),
+            why: "expected the page of a model or of one of its files; its name is hf:org/repo[@revision][/file]"
+                .to_owned(),
+        }),
     }
 }
 
@@ -122,26 +148,6 @@ fn parse_pypi(name: &str, rest: &str) -> Result<ModelName, HubError> {
     Ok(ModelName::Pypi { package: package.to_owned(), version: version.to_owned(), member: member.map(str::to_owned) })
 }
 
-/// One component of letters, digits, `.`, `_` and `-`, neither `.` nor `..`.
-fn is_word(s: &str) -> bool {
-    !s.is_empty()
-        && s != "."
-        && s != ".."
-        && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
-}
-
-/// A relative path of plain components, separated by `/`: it does not leave its folder, and has no
-/// drive and no control characters.
-pub(crate) fn is_plain_path(s: &str) -> bool {
-    !s.is_empty()
-        && s.split('/').all(|c| {
-            !c.is_empty()
-                && c != "."
-                && c != ".."
-                && !c.chars().any(|c| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|'))
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +171,22 @@ mod tests {
             panic!("an hf name")
         };
         assert_eq!(revision, "main");
+    }
+
+    #[test]
+    fn pages_of_the_hub_are_understood() {
+        for (page, name) in [
+            ("https://huggingface.co/org/repo", "hf:org/repo"),
+            ("https://huggingface.co/org/repo/", "hf:org/repo"),
+            ("https://huggingface.co/org/repo/tree/main", "hf:org/repo"),
+            ("huggingface.co/org/repo/blob/main/a/b.gguf", "hf:org/repo/a/b.gguf"),
+            ("https://hf.co/org/repo/resolve/v1/b.gguf?download=true", "hf:org/repo@v1/b.gguf"),
+        ] {
+            assert_eq!(ModelName::parse(page).expect(page).to_string(), name);
+        }
+        for page in ["https://huggingface.co/", "https://huggingface.co/org", "https://huggingface.co/org/../x/blob"] {
+            assert!(matches!(ModelName::parse(page), Err(HubError::BadName { .. })), "{page}");
+        }
     }
 
     #[test]

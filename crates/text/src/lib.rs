@@ -1,5 +1,5 @@
 //! Text to tokens and back: tokenizers, chat templates, incremental detokenising, stop strings,
-//! grammars, calls of functions.
+//! grammars, calls of functions, word wrap.
 //!
 //! Nothing here knows of models or weights: a vocabulary comes in as plain data ([`GgufVocab`]) or
 //! as the bytes of tokenizer.json ([`Tokenizer::from_hf`]), and nothing in it is trusted.
@@ -8,8 +8,8 @@
 //! - What a user wrote never becomes a control token: [`Tokenizer::encode`] does not look for them,
 //!   and [`Tokenizer::encode_prompt`] only in what the template itself wrote.
 //! - A prompt has one BOS, whoever put it there.
-//! - [`Detokenizer`], [`StopMatcher`] and [`ToolCallReader`] give the same however their input is
-//!   cut, and the last one loses nothing of it.
+//! - [`Detokenizer`], [`StopMatcher`], [`WordWrap`] and [`ToolCallReader`] give the same however
+//!   their input is cut, and the last one loses nothing of it.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod grammar;
 mod stop_strings;
 mod tokenizer;
 mod tools;
+mod word_wrap;
 
 pub use chat::message::Message;
 pub use chat::template::ChatTemplate;
@@ -37,3 +38,4 @@ pub use tokenizer::vocab::TokenKind;
 pub use tools::call::ToolCall;
 pub use tools::call_reader::{AnswerPiece, FoundCall, ToolCallReader};
 pub use tools::style::ToolStyle;
+pub use word_wrap::WordWrap;

@@ -28,7 +28,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = selfspec::DEFAULT_MAX_TOKENS, value_parser = parse::count)]
     pub(crate) max_tokens: usize,
     /// Length of the context, in positions [default: the model's own]
-    #[arg(short, long, value_name = "N", value_parser = parse::count)]
+    #[arg(short, long, alias = "ctx-size", value_name = "N", value_parser = parse::count)]
     pub(crate) context: Option<usize>,
     /// Stop before this string; can be given several times
     #[arg(long, value_name = "TEXT", value_parser = parse::not_empty)]

@@ -72,7 +72,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse::seconds)]
     pub(crate) stall_timeout: Duration,
     /// Longest sequence, in positions [default: the model's own]
-    #[arg(short = 'c', long, value_name = "N", value_parser = parse::count)]
+    #[arg(short = 'c', long, alias = "ctx-size", value_name = "N", value_parser = parse::count)]
     pub(crate) context: Option<usize>,
     /// Free a request's KV cache at its end, instead of keeping it for requests with a common
     /// prefix

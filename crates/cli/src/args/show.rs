@@ -10,7 +10,7 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
     /// Context length to estimate memory for, in positions [default: the model's own]
-    #[arg(short, long, value_name = "N", value_parser = parse::count)]
+    #[arg(short, long, alias = "ctx-size", value_name = "N", value_parser = parse::count)]
     pub(crate) context: Option<usize>,
     #[command(flatten)]
     pub(crate) kv: KvArgs,

@@ -10,8 +10,9 @@ use crate::cache::lock::FileLock;
 use crate::cache::manifest::{CachedModel, ModelLayout, ModelManifest};
 use crate::digest;
 use crate::error::HubError;
-use crate::name::{ModelName, is_plain_path};
+use crate::name::ModelName;
 use crate::progress::FetchProgress;
+use crate::spelling::is_plain_path;
 
 /// The folder of cached models.
 #[derive(Debug)]

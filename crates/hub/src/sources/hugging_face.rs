@@ -17,10 +17,10 @@ use crate::cache::lock::FileLock;
 use crate::digest;
 use crate::error::HubError;
 use crate::fetched::{FetchedFile, FetchedModel};
-use crate::name::is_plain_path;
 use crate::options::HubOptions;
 use crate::progress::{FetchEvent, FetchProgress};
 use crate::sources::model_files::{self, FOLDER_FILES, INDEX, ModelFiles};
+use crate::spelling::is_plain_path;
 
 /// Number of times that a broken transfer is continued.
 const RETRIES: usize = 3;

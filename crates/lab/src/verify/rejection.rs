@@ -10,6 +10,7 @@
 //! proposes them. An early exit of an untrained model may never do so: for these trials the rows of
 //! the full model draft, at a temperature that spreads them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use selfspec_engine::{Engine, EngineOptions, LoadedModel};
@@ -58,6 +59,24 @@ pub struct SamplingTrials {
     pub caught: usize,
     /// Deliberately wrong rules that a trial did not notice.
     pub missed: Vec<String>,
+}
+
+/// The trials in one line.
+impl fmt::Display for SamplingTrials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SamplingTrials { trials, draws_each, drafted, accepted, rejected, least_p, failures, caught, missed } =
+            self;
+        write!(
+            f,
+            "{trials} trials of {draws_each} outcomes, {drafted} drafted, {accepted} accepted, {rejected} rejected; "
+        )?;
+        write!(f, "least p-value {:.1e}; ", least_p.unwrap_or(1.0))?;
+        match caught + missed.len() {
+            wrong if missed.is_empty() => write!(f, "all {wrong} deliberately wrong rules caught")?,
+            wrong => write!(f, "only {caught} of {wrong} deliberately wrong rules caught")?,
+        }
+        failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
+    }
 }
 
 impl SamplingTrials {
@@ -202,6 +221,14 @@ fn spreading(row: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missed_rules_are_counted() {
+        let mut trials = SamplingTrials { caught: 2, ..SamplingTrials::default() };
+        assert!(trials.to_string().ends_with("all 2 deliberately wrong rules caught"));
+        trials.missed.push("line 1, exit 2: a rule".to_owned());
+        assert!(trials.to_string().ends_with("only 2 of 3 deliberately wrong rules caught"));
+    }
 
     #[test]
     fn a_row_is_spread_whether_it_is_flat_or_peaked() {

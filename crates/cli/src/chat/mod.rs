@@ -1,5 +1,7 @@
 //! A conversation at the terminal.
 
+mod settings;
+
 use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
@@ -16,18 +18,21 @@ use selfspec_engine::{EngineError, Request};
 
 use crate::args::RunArgs;
 use crate::failure::engine_error;
-use crate::generation::{Marks, generate, print_figures};
+use crate::generation::{Marks, Printer, generate, print_figures};
 use crate::output::{self, Ui};
-use crate::stats::{speculation_line, speed_line};
+use crate::stats::{brief_line, speculation_line, speed_line};
 use crate::{model, request};
 use selfspec_lab::prompts::PromptStyle;
 
 const HELP: &str = "\
 /help           this list
+\"\"\"             begin and end a message of several lines
 /clear          forget the conversation
+/set            show the settings
+/set NAME VALUE change a setting: /set temp 0.7
 /system TEXT    set the system message and forget the conversation; without TEXT, remove it
 /stats          figures of the last answer
-/exit           leave, like Ctrl-D
+/exit           leave, as /quit, /bye and Ctrl-D do
 Ctrl-C ends an answer; pressed twice at the prompt it leaves
 ";
 
@@ -80,9 +85,15 @@ impl TerminalChat<'_> {
         {
             self.ui.warn(&format!("cannot read {}: {error}", path.display()));
         }
+        self.ui.note(&format!(
+            "{}, context {}, temperature {}",
+            self.args.model.model,
+            self.model.info().context,
+            self.request.sampling.temperature
+        ));
         self.ui.note("/help lists the commands, Ctrl-D leaves");
         let end = loop {
-            match editor.readline("> ") {
+            match message(&mut editor) {
                 Ok(line) => {
                     editor.helper().inspect(|p| p.line());
                     if !line.trim().is_empty() {
@@ -114,11 +125,15 @@ impl TerminalChat<'_> {
         }
         let (command, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
         match command {
-            "/help" | "/exit" | "/quit" | "/clear" | "/stats" if !rest.trim().is_empty() => {
+            "/help" | "/exit" | "/quit" | "/bye" | "/clear" | "/stats" if !rest.trim().is_empty() => {
                 self.ui.error(&format!("{command} takes no argument"));
             }
             "/help" => output::print(HELP)?,
-            "/exit" | "/quit" => return Ok(Next::Leave),
+            "/exit" | "/quit" | "/bye" => return Ok(Next::Leave),
+            "/set" => match settings::set(&mut self.request, rest.trim()) {
+                Ok(lines) => output::print(&lines)?,
+                Err(why) => self.ui.error(&why),
+            },
             "/clear" => self.messages.clear(),
             "/system" if self.style == PromptStyle::Plain => {
                 self.ui.error("a system message needs the model's chat template")
@@ -152,15 +167,18 @@ impl TerminalChat<'_> {
                 Prompt::Chat(system.chain(self.messages.iter().cloned()).collect())
             }
         };
-        match generate(&self.model, request, Some(Marks::new(self.args, self.ui))) {
+        match generate(&self.model, request, Some(Printer::wrapped(Marks::new(self.args, self.ui)))) {
             Ok((completion, _)) => {
                 if self.style == PromptStyle::Chat {
                     self.messages.push(Message::new("assistant", completion.text()));
                 }
                 if self.args.output.stats || self.args.output.trace {
                     print_figures(self.args, self.ui, &self.request.speculation, &completion);
-                } else if completion.finish_reason() == FinishReason::Length {
-                    self.ui.note("the answer reached its token limit; -n raises it");
+                } else {
+                    self.ui.note(&brief_line(&completion));
+                }
+                if completion.finish_reason() == FinishReason::Length {
+                    self.ui.note("the answer reached its token limit; /set max-tokens N raises it");
                 }
                 self.last = Some(completion);
                 Ok(())
@@ -225,6 +243,21 @@ impl Completer for Presses {
 impl Highlighter for Presses {}
 impl Validator for Presses {}
 impl Helper for Presses {}
+
+/// Marks the begin and the end of a message of several lines.
+const SEVERAL_LINES: &str = "\"\"\"";
+
+/// Reads a message: a line, or the lines between two marks.
+fn message(editor: &mut Prompter) -> Result<String, ReadlineError> {
+    let line = editor.readline("> ")?;
+    let Some(mut text) = line.trim_start().strip_prefix(SEVERAL_LINES).map(str::to_owned) else { return Ok(line) };
+    loop {
+        if let Some(whole) = text.trim_end().strip_suffix(SEVERAL_LINES) {
+            return Ok(whole.trim_matches('\n').to_owned());
+        }
+        text = format!("{text}\n{}", editor.readline("... ")?);
+    }
+}
 
 type Prompter = Editor<Presses, DefaultHistory>;
 
