@@ -179,6 +179,7 @@ impl From<&EngineError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.json())).into_response();
+        response.extensions_mut().insert(self.clone()); // for dialects with errors of another shape
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -32,7 +32,7 @@ pub(crate) async fn generate(
     app: &AppState,
     request: GenerationRequest,
     context: Arc<RequestContext>,
-    writer: impl AnswerWriter,
+    mut writer: impl AnswerWriter,
     serial: &str,
 ) -> Result<Response, ApiError> {
     let prompt = prompt::encode(app, &request.prompt, &request.tools, request.prompt_field)?;
@@ -85,6 +85,7 @@ pub(crate) async fn generate(
     let events = GenerationEvents::submit(app.engine(), requests, permit, &observer);
     let mut events = events.map_err(|error| ApiError::of_prompt(error, request.prompt_field))?;
     drop(observer);
+    writer.prompt(prompt_tokens);
     let splitter = |index| OutputSplitter::new(expected.as_ref(), serial, index);
     let splitters: Vec<OutputSplitter> = (0..request.choices).map(splitter).collect();
     let mut response = if request.output.stream {

@@ -23,6 +23,9 @@ pub(crate) trait AnswerWriter: Send + 'static {
         "text/event-stream; charset=utf-8"
     }
 
+    /// Takes the number of the prompt's tokens, before all else.
+    fn prompt(&mut self, _tokens: usize) {}
+
     /// The JSON body of an answer that is not streamed. `choices`: all of them, by index.
     fn whole(&mut self, choices: &[FinishedChoice]) -> Value;
 
