@@ -107,6 +107,11 @@ impl ApiError {
         ApiError { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message) }
     }
 
+    /// The server stops before the answer is complete.
+    pub(crate) fn cut_off() -> Self {
+        Self::unavailable("the server stopped before the answer was complete")
+    }
+
     /// The request reached its time limit in the queue.
     fn not_begun(message: impl Into<String>) -> Self {
         ApiError { code: Some("timeout"), ..Self::unavailable(message) }

@@ -173,6 +173,10 @@ impl AnswerWriter for MessageWriter {
         event("ping", json!({}), stream);
     }
 
+    fn keep_alive(&mut self, stream: &mut StreamBuffer) {
+        event("ping", json!({}), stream);
+    }
+
     fn delta(&mut self, delta: ChoiceDelta, _progress: &[Option<Progress>], stream: &mut StreamBuffer) {
         if self.output.tokens {
             self.tokens.extend(delta.tokens);

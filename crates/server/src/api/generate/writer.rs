@@ -32,6 +32,13 @@ pub(crate) trait AnswerWriter: Send + 'static {
     /// Opens the stream.
     fn begin(&mut self, stream: &mut StreamBuffer);
 
+    /// Shows that the stream is alive, while nothing else comes.
+    fn keep_alive(&mut self, stream: &mut StreamBuffer) {
+        if self.stream_type().starts_with("text/event-stream") {
+            stream.push(": waiting\n\n");
+        }
+    }
+
     /// Continues a choice.
     fn delta(&mut self, delta: ChoiceDelta, progress: &[Option<Progress>], stream: &mut StreamBuffer);
 
