@@ -33,6 +33,7 @@ pub(crate) struct AppState {
     admission: Arc<RequestAdmission>,
     draining: DrainState,
     request_timeout: Option<Duration>,
+    keep_alive: Duration,
     speculate_share: Option<f64>,
     metrics: Arc<ServerMetrics>,
     recorder: Option<Arc<RequestRecorder>>,
@@ -76,6 +77,7 @@ impl AppState {
             admission: RequestAdmission::new(options.most_requests, options.most_tokens),
             draining: DrainState::default(),
             request_timeout: options.request_timeout,
+            keep_alive: options.keep_alive,
             speculate_share: options.speculate_share,
             metrics: ServerMetrics::new(counters),
             recorder,
@@ -131,6 +133,11 @@ impl AppState {
     /// Time limit of a request, in the queue and running.
     pub(crate) fn request_timeout(&self) -> Option<Duration> {
         self.request_timeout
+    }
+
+    /// Time after which a silent stream gets a sign of life.
+    pub(crate) fn keep_alive(&self) -> Duration {
+        self.keep_alive
     }
 
     /// Share of the requests that draft, among those that do not choose.

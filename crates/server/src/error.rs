@@ -107,6 +107,11 @@ impl ApiError {
         ApiError { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message) }
     }
 
+    /// The server stops before the answer is complete.
+    pub(crate) fn cut_off() -> Self {
+        Self::unavailable("the server stopped before the answer was complete")
+    }
+
     /// The request reached its time limit in the queue.
     fn not_begun(message: impl Into<String>) -> Self {
         ApiError { code: Some("timeout"), ..Self::unavailable(message) }
@@ -179,6 +184,7 @@ impl From<&EngineError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.json())).into_response();
+        response.extensions_mut().insert(self.clone()); // for dialects with errors of another shape
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -43,6 +43,9 @@ pub struct ServeOptions {
     pub cors_origins: Vec<String>,
     /// Time that running requests have to end when the server stops.
     pub drain: Duration,
+    /// Time after which a stream in which nothing comes gets a comment or a ping, so that nobody on
+    /// its way closes it.
+    pub keep_alive: Duration,
     /// Share of requests that draft, from 0 to 1, among those without a `speculation` field;
     /// `None`: all requests follow the model's tuning.
     pub speculate_share: Option<f64>,
@@ -67,6 +70,7 @@ impl ServeOptions {
             request_timeout: None,
             cors_origins: Vec::new(),
             drain: limits::DRAIN_TIME,
+            keep_alive: limits::KEEP_ALIVE,
             speculate_share: None,
             record: None,
         }

@@ -32,6 +32,7 @@ pub(crate) fn router(app: Arc<AppState>, options: &ServeOptions) -> Result<Route
             .layer(from_fn_with_state(keys.clone(), require_key))
             .layer(from_fn_with_state(origins.clone(), refuse_other_origins))
             .layer(from_fn(catch_panics))
+            .layer(from_fn(api::anthropic::shape_errors))
             .layer(from_fn_with_state(ids.clone(), identify))
     };
     let metrics = app.metrics().clone();

@@ -16,6 +16,8 @@ use crate::options::ServeOptions;
 use crate::router::router;
 use crate::serve_error::ServeError;
 
+/// Time to send the errors with which running requests end.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 4096;
 /// Most threads that take over the other requests while one is busy with a long input.
@@ -57,8 +59,8 @@ impl Server {
     }
 
     /// Answers until `interrupted` holds or the process gets SIGTERM. Then it takes no new
-    /// requests, and running ones have [`ServeOptions::drain`] to end. A second signal ends it at
-    /// once.
+    /// requests, and running ones have [`ServeOptions::drain`] to end. After it, or at a second
+    /// signal, they end with an error; a third signal ends the server at once.
     ///
     /// # Errors
     /// The runtime cannot be started, or the socket fails.
@@ -78,6 +80,7 @@ impl Server {
     async fn serve(self, interrupted: impl Fn() -> bool + Send + 'static) -> Result<(), ServeError> {
         let listener = TcpListener::from_std(self.listener)?;
         let mut signal = TerminationSignal::new()?;
+        let app = self.app.clone();
         let (stopped, stop_seen) = tokio::sync::oneshot::channel();
         let stop = async move {
             tokio::select! {
@@ -93,6 +96,11 @@ impl Server {
                 Ok(mut signal) => {
                     tokio::select! {
                         () = tokio::time::sleep(self.drain) => {}
+                        () = signal.next() => {}
+                    }
+                    app.draining().end();
+                    tokio::select! {
+                        () = tokio::time::sleep(LAST_EVENTS) => {}
                         () = signal.next() => {}
                     }
                 }

@@ -107,6 +107,8 @@ impl fmt::Display for FinishReason {
 pub struct RequestSummary {
     /// Why it ended.
     pub finish_reason: FinishReason,
+    /// Of the request's stop strings, the one that ended it.
+    pub stop_string: Option<usize>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Of these, tokens whose KV an earlier request had left behind.

@@ -23,6 +23,7 @@ pub(crate) struct Output {
     reasoning: Option<(ReasoningMarks, ReasoningPhase)>,
     reasoning_tokens: usize,
     reasoning_bytes: usize,
+    stopped_at: Option<usize>, // the stop string
 }
 
 /// What a token of the output is.
@@ -58,7 +59,7 @@ impl Output {
             delta: String::new(),
         });
         let (ids, whole) = (Vec::new(), String::new());
-        Output { text, events, ids, whole, reasoning: None, reasoning_tokens: 0, reasoning_bytes: 0 }
+        Output { text, events, ids, whole, reasoning: None, reasoning_tokens: 0, reasoning_bytes: 0, stopped_at: None }
     }
 
     /// The same, with reasoning before the answer. `phase`: where the output stands after the
@@ -93,7 +94,7 @@ impl Output {
             let ending = ending.filter(|_| i == last);
             let mut text = String::new();
             let part = self.part(token.token);
-            let stopped = self.text.as_mut().is_some_and(|t| t.push(token.token, part, ending, &mut text));
+            self.stopped_at = self.text.as_mut().and_then(|t| t.push(token.token, part, ending, &mut text));
             let reasoning = part != TokenPart::Answer;
             self.reasoning_tokens += usize::from(reasoning);
             self.reasoning_bytes += if reasoning { text.len() } else { 0 };
@@ -107,7 +108,7 @@ impl Output {
                 logprob: token.logprob,
                 progress: Progress { tokens: self.ids.len(), ..progress },
             }));
-            if stopped {
+            if self.stopped_at.is_some() {
                 return Some(FinishReason::Stop);
             }
         }
@@ -129,6 +130,11 @@ impl Output {
         self.ids.len()
     }
 
+    /// The stop string that is complete.
+    pub(crate) fn stop_string(&self) -> Option<usize> {
+        self.stopped_at
+    }
+
     /// Tokens of the reasoning so far, and bytes of its text.
     pub(crate) fn reasoning(&self) -> (usize, usize) {
         (self.reasoning_tokens, self.reasoning_bytes)
@@ -141,10 +147,10 @@ impl Output {
 }
 
 impl Text {
-    /// Appends to `out` the text that is certain after `id`; true when a stop string is complete.
-    /// The token of an end-of-text has no text, and with the sequence's last token everything held
-    /// back comes out. Stop strings are looked for in the answer alone.
-    fn push(&mut self, id: TokenId, part: TokenPart, ending: Option<FinishReason>, out: &mut String) -> bool {
+    /// Appends to `out` the text that is certain after `id`; returns the stop string that is
+    /// complete. The token of an end-of-text has no text, and with the sequence's last token
+    /// everything held back comes out. Stop strings are looked for in the answer alone.
+    fn push(&mut self, id: TokenId, part: TokenPart, ending: Option<FinishReason>, out: &mut String) -> Option<usize> {
         if part != TokenPart::Answer {
             if part == TokenPart::Reasoning && ending != Some(FinishReason::Stop) {
                 self.detokenizer.push(&self.tokenizer, id, out);
@@ -152,23 +158,23 @@ impl Text {
             if part == TokenPart::Mark || ending.is_some() {
                 self.detokenizer.finish(out);
             }
-            return false;
+            return None;
         }
         self.delta.clear();
         if ending != Some(FinishReason::Stop) {
             self.detokenizer.push(&self.tokenizer, id, &mut self.delta);
         }
-        if self.stops.push(&self.delta, out).is_some() {
-            return true;
+        if let Some(stop) = self.stops.push(&self.delta, out) {
+            return Some(stop);
         }
         if ending.is_some() {
             self.delta.clear();
             self.detokenizer.finish(&mut self.delta);
-            if self.stops.push(&self.delta, out).is_some() {
-                return true;
+            if let Some(stop) = self.stops.push(&self.delta, out) {
+                return Some(stop);
             }
             self.stops.finish(out);
         }
-        false
+        None
     }
 }

@@ -50,6 +50,7 @@ impl CheckedRequest {
         }
         self.output.send(Event::Done(Box::new(RequestSummary {
             finish_reason: FinishReason::Cancelled,
+            stop_string: None,
             prompt_tokens: self.sequence.prompt_len(),
             cached_tokens: 0,
             completion_tokens: 0,

@@ -361,6 +361,7 @@ impl RunningRequest {
         let (token_ids, text) = self.request.output.take_all();
         RequestSummary {
             finish_reason,
+            stop_string: self.request.output.stop_string(),
             prompt_tokens: progress.prompt_tokens,
             cached_tokens: progress.cached_tokens,
             completion_tokens: token_ids.len(),

@@ -10,6 +10,7 @@
 //! A known field that the server cannot honour is refused by its name, and so is a value out of
 //! range. An unknown field is ignored and logged once.
 
+pub(crate) mod anthropic;
 pub(crate) mod blocking;
 pub(crate) mod fields;
 pub(crate) mod generate;
@@ -30,10 +31,14 @@ use crate::app_state::AppState;
 
 /// The paths that generate text.
 pub(crate) fn generation_routes() -> Router<Arc<AppState>> {
-    openai::generation_routes().merge(responses::generation_routes())
+    openai::generation_routes().merge(responses::generation_routes()).merge(anthropic::generation_routes())
 }
 
 /// All other paths.
 pub(crate) fn other_routes() -> Router<Arc<AppState>> {
-    openai::other_routes().merge(llama_server::routes()).merge(status::routes()).merge(openapi::routes())
+    openai::other_routes()
+        .merge(anthropic::other_routes())
+        .merge(llama_server::routes())
+        .merge(status::routes())
+        .merge(openapi::routes())
 }

@@ -3,21 +3,49 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 /// How often the caller's own reason to stop is checked.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Whether the server still takes requests.
+/// Whether the server still takes requests, and whether running ones may still run.
 #[derive(Debug, Default)]
-pub(crate) struct DrainState(AtomicBool);
+pub(crate) struct DrainState {
+    draining: AtomicBool,
+    over: watch::Sender<bool>,
+}
+
+/// The end of the time that running requests have.
+#[derive(Debug, Clone)]
+pub(crate) struct DrainEnd(watch::Receiver<bool>);
+
+impl DrainEnd {
+    /// Waits for it.
+    pub(crate) async fn reached(&mut self) {
+        if self.0.wait_for(|over| *over).await.is_err() {
+            std::future::pending().await // the server is gone, and its tasks go with it
+        }
+    }
+}
 
 impl DrainState {
     /// Refuses new requests from now on.
     pub(crate) fn begin(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.draining.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Ends running requests with an error.
+    pub(crate) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// The end, for a request.
+    pub(crate) fn watch(&self) -> DrainEnd {
+        DrainEnd(self.over.subscribe())
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) const TOKENS: usize = 256 << 10;
 pub(crate) const UNREAD_EVENTS: usize = 256;
 /// Time limit for a client that reads nothing.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+/// Time after which a silent stream gets a comment or a ping.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time that running requests have to end when the server stops.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(30);
 
@@ -91,6 +93,7 @@ mod tests {
             ("prompt tokens of these requests", TOKENS.to_string()),
             ("unread events of a request", UNREAD_EVENTS.to_string()),
             ("time in which a client reads nothing", seconds(STALL_TIME)),
+            ("time after which a silent stream gets a comment or a ping", seconds(KEEP_ALIVE)),
             ("time for running requests when the server stops", seconds(DRAIN_TIME)),
         ];
         for (name, value) in rows {

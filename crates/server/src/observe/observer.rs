@@ -1,6 +1,7 @@
 //! Follows a request from submission to its end, whoever reads the answer: for the metrics and for
 //! the record.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ pub(crate) struct RequestObserver {
     context: Arc<RequestContext>,
     facts: RequestFacts,
     submitted: Instant,
+    opened: AtomicBool,                  // the stream was opened before the request ran
     choices: Mutex<Vec<ObservedChoice>>, // (choice)
 }
 
@@ -55,13 +57,15 @@ impl RequestObserver {
         facts: RequestFacts,
     ) -> Arc<Self> {
         let choices = Mutex::new((0..facts.choices).map(|_| ObservedChoice::default()).collect());
-        Arc::new(RequestObserver { metrics, recorder, context, facts, submitted: Instant::now(), choices })
+        let (submitted, opened) = (Instant::now(), AtomicBool::new(false));
+        Arc::new(RequestObserver { metrics, recorder, context, facts, submitted, opened, choices })
     }
 
     /// Observes an event of a choice.
     pub(crate) fn observe(&self, choice: usize, event: &Event) {
         let mut choices = self.choices();
-        let begun = choices.iter().any(|choice| choice.queued.is_some());
+        let admitted = choices.iter().any(|choice| choice.queued.is_some());
+        let begun = admitted || self.opened.load(Ordering::SeqCst);
         let Some(observed) = choices.get_mut(choice).filter(|choice| choice.end.is_none()) else { return };
         match event {
             Event::Prompt { .. } => {
@@ -101,6 +105,11 @@ impl RequestObserver {
         if choices.iter().all(|choice| choice.end.is_some()) {
             self.record(&choices);
         }
+    }
+
+    /// The stream is opened although no choice runs: a failure will not be its status.
+    pub(crate) fn open(&self) {
+        self.opened.store(true, Ordering::SeqCst);
     }
 
     /// Forgets the choices of a request that the engine refused: the status of the answer reports

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::{Running, chunks, planted};
+use selfspec_testkit::faulty_backend::ReleaseOnDrop;
 use serde_json::{Value, json};
 
 /// A request whose stream is larger than the system's buffers.
@@ -132,4 +133,53 @@ fn a_client_that_reads_nothing_for_too_long_loses_its_connection() {
     running.pages_are_free();
     let (body, ended) = body(client);
     assert!(!ended && !body.contains("[DONE]"));
+}
+
+/// While a request waits in the queue, or nothing comes of it, its stream shows that it is alive.
+#[test]
+fn a_silent_stream_gets_signs_of_life() {
+    let (engine, plan) = planted::engine(1);
+    let running = Running::of(engine, |options| options.keep_alive = Duration::from_millis(1));
+    plan.hold(true);
+    let _release = ReleaseOnDrop(&plan);
+    let ask = json!({ "prompt": [1, 2, 3], "max_tokens": 3, "stream": true }).to_string();
+    let read_until = |stream: &mut TcpStream, sign: &str, times: usize| {
+        let mut text = String::new();
+        while text.matches(sign).count() < times {
+            let mut some = [0; 64];
+            let n = stream.read(&mut some).expect("it goes on");
+            assert!(n > 0, "{text}");
+            text.push_str(&String::from_utf8_lossy(&some[..n]));
+        }
+        text
+    };
+    let mut first = running.wire(&running.bytes("POST /v1/completions", &ask));
+    let text = read_until(&mut first, ": waiting\n\n", 2);
+    assert!(text.to_lowercase().contains("x-accel-buffering: no"), "{text}");
+    let mut queued = running.wire(&running.bytes("POST /v1/completions", &ask));
+    read_until(&mut queued, ": waiting\n\n", 2);
+    plan.hold(false);
+    for mut stream in [first, queued] {
+        read_until(&mut stream, "[DONE]", 1);
+    }
+}
+
+#[test]
+fn what_runs_too_long_while_the_server_stops_ends_with_an_error() {
+    let (engine, plan) = planted::engine(2);
+    let running = Running::of(engine, |options| options.drain = Duration::from_millis(1));
+    plan.hold(true);
+    let _release = ReleaseOnDrop(&plan);
+    let ask = |stream: bool| json!({ "prompt": [1, 2, 3], "max_tokens": 20, "stream": stream }).to_string();
+    std::thread::scope(|scope| {
+        let streamed = scope.spawn(|| running.raw("/v1/completions", &ask(true), &[]));
+        let whole = scope.spawn(|| running.raw("/v1/completions", &ask(false), &[]));
+        running.wait_for(2);
+        running.stop();
+        let (status, text) = whole.join().expect("answered");
+        assert!(status == 503 && text.contains("the server stopped"), "{status} {text}");
+        // The one that did not run yet still has a status.
+        let (status, text) = streamed.join().expect("answered");
+        assert!(text.contains("the server stopped") && (status == 503 || text.ends_with("data: [DONE]\n\n")), "{text}");
+    });
 }

@@ -5,6 +5,7 @@ mod grammars;
 mod http;
 mod identity;
 mod limits;
+mod messages;
 mod metrics;
 mod page;
 mod reasoning;

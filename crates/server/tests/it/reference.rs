@@ -66,6 +66,8 @@ fn every_field_is_read() {
         ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 1 })),
         ("/v1/completions", json!({ "prompt": "a", "max_tokens": 1 })),
         ("/v1/responses", json!({ "input": "a", "max_output_tokens": 1 })),
+        ("/v1/messages", json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 1 })),
+        ("/v1/messages/count_tokens", json!({ "messages": [{ "role": "user", "content": "a" }] })),
         ("/tokenize", json!({ "content": "a" })),
         ("/detokenize", json!({ "tokens": [1] })),
         ("/apply-template", json!({ "messages": [{ "role": "user", "content": "a" }] })),
@@ -83,7 +85,9 @@ fn every_field_is_read() {
                 _ => json!({ "nothing such": [true] }),
             };
             let (status, answer) = server.post(path, &wrong);
-            let param = answer["error"]["param"].as_str().unwrap_or_default();
+            // Anthropic's errors name the field at the message's start.
+            let named = [&answer["error"]["param"], &answer["error"]["message"]];
+            let param = named.into_iter().find_map(Value::as_str).unwrap_or_default();
             assert!(status == 400 && param.starts_with(name.as_str()), "{path}: {name}: {status} {answer}");
         }
     }

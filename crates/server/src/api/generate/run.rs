@@ -10,6 +10,7 @@ use selfspec_engine::{Prompt, Request};
 
 use crate::api::generate::events::GenerationEvents;
 use crate::api::generate::pieces::{ExpectedCalls, OutputSplitter};
+use crate::api::generate::stream::StreamLife;
 use crate::api::generate::writer::AnswerWriter;
 use crate::api::generate::{grammar, prompt, stream, whole};
 use crate::api::request::{GenerationRequest, PromptInput};
@@ -32,7 +33,7 @@ pub(crate) async fn generate(
     app: &AppState,
     request: GenerationRequest,
     context: Arc<RequestContext>,
-    writer: impl AnswerWriter,
+    mut writer: impl AnswerWriter,
     serial: &str,
 ) -> Result<Response, ApiError> {
     let prompt = prompt::encode(app, &request.prompt, &request.tools, request.prompt_field)?;
@@ -84,16 +85,29 @@ pub(crate) async fn generate(
     let requests = (0..request.choices).map(|index| of_choice(&template, index)).collect();
     let events = GenerationEvents::submit(app.engine(), requests, permit, &observer);
     let mut events = events.map_err(|error| ApiError::of_prompt(error, request.prompt_field))?;
-    drop(observer);
+    writer.prompt(prompt_tokens);
     let splitter = |index| OutputSplitter::new(expected.as_ref(), serial, index);
     let splitters: Vec<OutputSplitter> = (0..request.choices).map(splitter).collect();
     let mut response = if request.output.stream {
-        // A request that fails in the queue gets an error status. Later the stream has begun, and
-        // the error is an event.
-        events.begun().await?;
-        stream::respond(writer, events, splitters, request.output)
+        // A request that soon fails in the queue gets an error status. Later the stream has begun,
+        // and the error is an event.
+        let mut life = StreamLife { keep_alive: app.keep_alive(), drain: app.draining().watch() };
+        tokio::select! {
+            biased;
+            () = life.drain.reached() => return Err(ApiError::cut_off()),
+            begun = events.begun() => begun?,
+            () = tokio::time::sleep(life.keep_alive) => observer.open(),
+        }
+        drop(observer);
+        stream::respond(writer, events, splitters, request.output, life)
     } else {
-        Json(whole::collect(writer, events, splitters, request.output).await?).into_response()
+        drop(observer);
+        let mut drain = app.draining().watch();
+        tokio::select! {
+            biased;
+            () = drain.reached() => return Err(ApiError::cut_off()),
+            whole = whole::collect(writer, events, splitters, request.output) => Json(whole?).into_response(),
+        }
     };
     response.headers_mut().insert(ARM, HeaderValue::from_static(assigned.arm.name()));
     Ok(response)

@@ -1,17 +1,20 @@
 //! Streams the events of all choices as they come.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use selfspec_engine::{Event, Progress, RequestSummary, TokenEvent};
+use tokio::time::Instant;
 
 use crate::api::generate::events::GenerationEvents;
 use crate::api::generate::pieces::OutputSplitter;
 use crate::api::generate::writer::{AnswerEnd, AnswerWriter, ChoiceDelta, StreamBuffer};
 use crate::api::request::OutputOptions;
 use crate::error::ApiError;
+use crate::http::drain::DrainEnd;
 
 /// A stream that is being sent.
 struct AnswerStream<W> {
@@ -22,6 +25,14 @@ struct AnswerStream<W> {
     progress: Vec<Option<Progress>>,   // (choice)
     done: Vec<Option<RequestSummary>>, // (choice)
     buffer: StreamBuffer,
+    life: StreamLife,
+    sent: Instant, // the latest bytes
+}
+
+/// How long a stream may be silent, and when it must end.
+pub(crate) struct StreamLife {
+    pub(crate) keep_alive: Duration,
+    pub(crate) drain: DrainEnd,
 }
 
 /// Answers with a stream of the events. `splitters`: shape (choice).
@@ -30,6 +41,7 @@ pub(crate) fn respond(
     events: GenerationEvents,
     splitters: Vec<OutputSplitter>,
     output: OutputOptions,
+    life: StreamLife,
 ) -> Response {
     let media_type = writer.stream_type();
     let mut buffer = StreamBuffer::default();
@@ -43,12 +55,19 @@ pub(crate) fn respond(
         progress: vec![None; choices],
         done: vec![None; choices],
         buffer,
+        life,
+        sent: Instant::now(),
     };
     let body = futures_util::stream::unfold(stream, |mut stream| async move {
         let bytes = stream.next().await?;
         Some((Ok::<Bytes, Infallible>(bytes), stream))
     });
-    let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-cache")];
+    let headers = [
+        (header::CONTENT_TYPE, media_type),
+        (header::CACHE_CONTROL, "no-cache"),
+        // nginx would send a stream in pieces of its buffer's size.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
     (headers, Body::from_stream(body)).into_response()
 }
 
@@ -57,10 +76,25 @@ impl<W: AnswerWriter> AnswerStream<W> {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(bytes) = self.buffer.pop() {
+                self.sent = Instant::now();
                 return Some(bytes);
             }
             let events = self.events.as_mut()?;
-            let Some((index, event)) = events.next().await else {
+            let next = tokio::select! {
+                biased;
+                () = self.life.drain.reached() => {
+                    self.writer.fail(&ApiError::cut_off(), &mut self.buffer);
+                    self.events = None;
+                    continue;
+                }
+                next = events.next() => next,
+                () = tokio::time::sleep_until(self.sent + self.life.keep_alive) => {
+                    self.writer.keep_alive(&mut self.buffer);
+                    self.sent = Instant::now();
+                    continue;
+                }
+            };
+            let Some((index, event)) = next else {
                 self.events = None;
                 let summaries: Vec<RequestSummary> = self.done.iter_mut().filter_map(Option::take).collect();
                 self.writer.end(&summaries, &self.progress, &mut self.buffer);

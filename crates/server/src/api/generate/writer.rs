@@ -23,11 +23,21 @@ pub(crate) trait AnswerWriter: Send + 'static {
         "text/event-stream; charset=utf-8"
     }
 
+    /// Takes the number of the prompt's tokens, before all else.
+    fn prompt(&mut self, _tokens: usize) {}
+
     /// The JSON body of an answer that is not streamed. `choices`: all of them, by index.
     fn whole(&mut self, choices: &[FinishedChoice]) -> Value;
 
     /// Opens the stream.
     fn begin(&mut self, stream: &mut StreamBuffer);
+
+    /// Shows that the stream is alive, while nothing else comes.
+    fn keep_alive(&mut self, stream: &mut StreamBuffer) {
+        if self.stream_type().starts_with("text/event-stream") {
+            stream.push(": waiting\n\n");
+        }
+    }
 
     /// Continues a choice.
     fn delta(&mut self, delta: ChoiceDelta, progress: &[Option<Progress>], stream: &mut StreamBuffer);
