@@ -191,6 +191,8 @@ fn what_is_not_supported_is_refused_by_name() {
     refused(json!({ "text": { "format": { "type": "json_schema", "schema": {} } } }), "text.format.name");
     refused(json!({ "text": { "format": { "type": "yaml" } } }), "text.format.type");
     refused(json!({ "text": { "verbosity": "none" } }), "text.verbosity");
+    refused(json!({ "tools": "add" }), "tools");
+    refused(json!({ "stream_options": true }), "stream_options");
     refused(json!({ "reasoning": { "effort": "much" } }), "reasoning.effort");
     refused(json!({ "reasoning": { "summary": "detailed" } }), "reasoning.summary");
     refused(json!({ "max_output_tokens": 0 }), "max_output_tokens");

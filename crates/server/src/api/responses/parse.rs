@@ -38,16 +38,18 @@ pub(super) fn parse(body: &[u8], model: &ServedModel) -> Result<(GenerationReque
             echo.insert(name.to_owned(), value.clone());
         }
     }
-    if let Some(Value::Array(given)) = fields.take("tools") {
-        fields.put("tools", given.into_iter().enumerate().map(tool).collect::<Result<Vec<_>, _>>()?.into());
-    } else if let Some(other) = echo.get("tools").filter(|tools| !tools.is_null()) {
-        fields.put("tools", other.clone()); // no array: refused below
+    match fields.take("tools") {
+        None => {}
+        Some(Value::Array(given)) => {
+            fields.put("tools", given.into_iter().enumerate().map(tool).collect::<Result<Vec<_>, _>>()?.into());
+        }
+        Some(other) => fields.put("tools", other), // refused below
     }
     if let Some(choice) = fields.take("tool_choice") {
         fields.put("tool_choice", tool_choice(choice)?);
     }
     let tools = tools::read(&mut fields).map_err(|error| error.renamed(here))?;
-    if let Some(Value::Object(options)) = fields.take("stream_options") {
+    if let Some(options) = fields.object("stream_options")? {
         let mut options = RequestFields::within("stream_options", options);
         options.bool("include_obfuscation")?; // nothing is obfuscated
         options.none_left()?;
