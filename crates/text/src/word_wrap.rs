@@ -14,13 +14,22 @@ pub struct WordWrap {
     gap: String,  // spaces before the word
     word: String, // with the codes of its colours
     word_width: usize,
-    code: bool, // inside ``` marks
+    ticks: usize, // ` at the begin of the word: three begin or end a block of code
+    code: bool,   // inside ``` marks
 }
 
 impl WordWrap {
     /// For lines of `width` columns; `None` if that is too narrow to break between words.
     pub fn new(width: usize) -> Option<Self> {
-        let start = WordWrap { width, column: 0, gap: String::new(), word: String::new(), word_width: 0, code: false };
+        let start = WordWrap {
+            width,
+            column: 0,
+            gap: String::new(),
+            word: String::new(),
+            word_width: 0,
+            ticks: 0,
+            code: false,
+        };
         (width >= NARROWEST).then_some(start)
     }
 
@@ -30,7 +39,6 @@ impl WordWrap {
         for c in text.chars() {
             match c {
                 '\n' => {
-                    self.code ^= self.word.starts_with("```") && self.column == 0;
                     out += &self.rest();
                     out.push('\n');
                     self.column = 0;
@@ -43,6 +51,7 @@ impl WordWrap {
                 }
                 c => {
                     let width = c.width().unwrap_or(0);
+                    self.ticks += usize::from(c == '`' && self.ticks == self.word_width);
                     self.word.push(c);
                     self.word_width += width;
                     // Between wide characters, as of Chinese, a line may break anywhere.
@@ -70,6 +79,7 @@ impl WordWrap {
     /// Prints the word, on the next line if this one has no room for it.
     fn place(&mut self, out: &mut String) {
         let gap = self.gap.chars().count();
+        self.code ^= self.column == 0 && self.ticks >= 3;
         if !self.code && self.column > 0 && self.column + gap + self.word_width > self.width {
             out.push('\n');
             self.column = 0;
@@ -85,6 +95,7 @@ impl WordWrap {
         self.gap.clear();
         self.word.clear();
         self.word_width = 0;
+        self.ticks = 0;
     }
 }
 
@@ -117,7 +128,17 @@ mod tests {
         assert_eq!(wrapped("日本語の文章はどこでも折り返せます", 20), "日本語の文章はどこで\nも折り返せます");
         let code = "```\nlet this_line_is = long_and_stays(whole);\n```\nbut this line is broken";
         assert_eq!(wrapped(code, 20), code.replace("line is broken", "line is\nbroken"));
+        let code = code.replacen("```", "  ```rust with = \"words\" after = \"it\"", 1);
+        assert_eq!(wrapped(&code, 20), code.replace("line is broken", "line is\nbroken"));
         assert!(WordWrap::new(10).is_none());
+    }
+
+    #[test]
+    fn a_block_of_code_that_is_coloured_keeps_its_lines_too() {
+        let mut wrap = WordWrap::new(20).expect("wide enough");
+        wrap.code("\x1b[32m");
+        let out = wrap.text("```\nlet this_line_is = long_and_stays(whole);\n```\n");
+        assert_eq!(out, "\x1b[32m```\nlet this_line_is = long_and_stays(whole);\n```\n");
     }
 
     #[test]
