@@ -15,6 +15,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 use selfspec_engine::ExitHeadSource;
+use selfspec_hub::ModelName;
 
 use crate::args::{Cli, Spec};
 use crate::failure::usage;
@@ -105,14 +106,14 @@ impl CommandLine {
     }
 }
 
-/// Forms that users know from other programs, as forms of this one: `selfspec FILE.gguf` runs the
-/// file, and `-m MODEL` names the model as MODEL alone does.
+/// Forms that users know from other programs, as forms of this one: `selfspec MODEL` runs the
+/// model, and `-m MODEL` names the model as MODEL alone does.
 fn usual_forms(mut words: Vec<OsString>) -> Vec<OsString> {
-    let is_model = |word: &OsString| {
-        let word = word.to_string_lossy().to_ascii_lowercase();
-        !word.starts_with('-') && (word.ends_with(".gguf") || word.starts_with("hf:") || word.starts_with("pypi:"))
+    let is_model = |word: &str| {
+        let is_command = word == "help" || Cli::command().find_subcommand(word).is_some();
+        !word.starts_with('-') && !is_command && ModelName::parse(word).is_ok()
     };
-    if words.get(1).is_some_and(is_model) {
+    if words.get(1).is_some_and(|word| is_model(&word.to_string_lossy())) {
         words.insert(1, "run".into());
     }
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
@@ -312,8 +313,18 @@ mod tests {
         };
         assert_eq!(of("selfspec my.gguf -p hi"), "selfspec run my.gguf -p hi");
         assert_eq!(of("selfspec hf:a/b"), "selfspec run hf:a/b");
+        assert_eq!(of("selfspec smollm2-135m"), "selfspec run smollm2-135m");
         assert_eq!(of("selfspec serve -m my.gguf -c 512"), "selfspec serve my.gguf -c 512");
-        for same in ["selfspec", "selfspec run", "selfspec -m x", "selfspec run -m", "selfspec run -p -- -m x"] {
+        for same in [
+            "selfspec",
+            "selfspec --help",
+            "selfspec help run",
+            "selfspec srve",
+            "selfspec run",
+            "selfspec -m x",
+            "selfspec run -m",
+            "selfspec run -p -- -m x",
+        ] {
             assert_eq!(of(same), same);
         }
     }

@@ -26,6 +26,10 @@ pub(crate) fn layers_in_words(path: &DraftPath) -> String {
     }
 }
 
+fn rate(completion: &Completion) -> String {
+    format!("{} tokens at {:.1} tok/s", completion.summary().completion_tokens, completion.tokens_per_second())
+}
+
 /// The line about speed.
 pub(crate) fn speed_line(completion: &Completion) -> String {
     let summary = completion.summary();
@@ -33,9 +37,8 @@ pub(crate) fn speed_line(completion: &Completion) -> String {
     let prompt_rate = prompt.saturating_sub(cached) as f64 / summary.prompt_s.max(1e-9);
     let cached = if cached > 0 { format!(", {cached} of them cached") } else { String::new() };
     format!(
-        "{} tokens at {:.1} tok/s; prompt of {prompt} tokens at {prompt_rate:.0} tok/s{cached}; finished by {}",
-        summary.completion_tokens,
-        completion.tokens_per_second(),
+        "{}; prompt of {prompt} tokens at {prompt_rate:.0} tok/s{cached}; finished by {}",
+        rate(completion),
         summary.finish_reason,
     )
 }
@@ -43,11 +46,9 @@ pub(crate) fn speed_line(completion: &Completion) -> String {
 /// Speed and acceptance in one short line.
 pub(crate) fn brief_line(completion: &Completion) -> String {
     let stats = completion.stats();
-    let speed =
-        format!("{} tokens at {:.1} tok/s", completion.summary().completion_tokens, completion.tokens_per_second());
     match stats.drafted {
-        0 => speed,
-        n => format!("{speed}; {:.0}% of {n} drafts accepted", 100.0 * stats.accepted as f64 / n as f64),
+        0 => rate(completion),
+        n => format!("{}; {:.0}% of {n} drafts accepted", rate(completion), 100.0 * stats.accepted as f64 / n as f64),
     }
 }
 

@@ -93,7 +93,7 @@ impl TerminalChat<'_> {
         ));
         self.ui.note("/help lists the commands, Ctrl-D leaves");
         let end = loop {
-            match message(&mut editor) {
+            match message(|prompt| editor.readline(prompt)) {
                 Ok(line) => {
                     editor.helper().inspect(|p| p.line());
                     if !line.trim().is_empty() {
@@ -247,15 +247,15 @@ impl Helper for Presses {}
 /// Marks the begin and the end of a message of several lines.
 const SEVERAL_LINES: &str = "\"\"\"";
 
-/// Reads a message: a line, or the lines between two marks.
-fn message(editor: &mut Prompter) -> Result<String, ReadlineError> {
-    let line = editor.readline("> ")?;
+/// Reads a message: a line, or the lines between two marks. `read` shows a prompt and reads a line.
+fn message<E>(mut read: impl FnMut(&str) -> Result<String, E>) -> Result<String, E> {
+    let line = read("> ")?;
     let Some(mut text) = line.trim_start().strip_prefix(SEVERAL_LINES).map(str::to_owned) else { return Ok(line) };
     loop {
         if let Some(whole) = text.trim_end().strip_suffix(SEVERAL_LINES) {
             return Ok(whole.trim_matches('\n').to_owned());
         }
-        text = format!("{text}\n{}", editor.readline("... ")?);
+        text = format!("{text}\n{}", read("... ")?);
     }
 }
 
@@ -283,6 +283,25 @@ fn save_history(editor: &mut Prompter, path: &std::path::Path) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_a_line_or_all_lines_between_marks() {
+        let of = |lines: &str| {
+            let mut lines = lines.split('|');
+            let whole = message(|_| lines.next().map(str::to_owned).ok_or("the end"));
+            (whole, lines.next().is_none())
+        };
+        for (lines, expected) in [
+            ("hello", "hello"),
+            ("say \"\"\" twice", "say \"\"\" twice"),
+            ("\"\"\"one\"\"\"", "one"),
+            ("\"\"\"one|two\"\"\"", "one\ntwo"),
+            ("\"\"\"|one||  two|\"\"\"", "one\n\n  two"),
+        ] {
+            assert_eq!(of(lines), (Ok(expected.to_owned()), true), "{lines}");
+        }
+        assert_eq!(of("\"\"\"one|two").0, Err("the end"), "Ctrl-C and Ctrl-D leave the message");
+    }
 
     #[test]
     fn only_two_presses_with_nothing_typed_between_leave() {
