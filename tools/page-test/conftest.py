@@ -106,6 +106,19 @@ class Tab:
         self.page.wait_for_selector(".answer:last-child .facts:not(:empty)", timeout=120_000)
         return self.page.locator(".answer").last
 
+    def drafted(self, text):
+        """The answer of a new conversation that begins with `text`, with drafts in it.
+
+        What is drafted depends on what the server has measured, so a busy machine may need another try.
+        """
+        for _ in range(6):
+            self.page.click("#new")
+            self.send(text)
+            answer = self.finished()
+            if answer.locator(".draft").count() > 0:
+                break
+        return answer
+
     def until(self, expression):
         """Waits until an expression holds. (Playwright's own way evaluates text in the page, which the page's policy forbids.)"""
         deadline = time.monotonic() + 30

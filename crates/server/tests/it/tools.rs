@@ -1,10 +1,7 @@
 //! Tools and formats over a real socket, on tiny models with tokens that are whole tool calls.
 
-use std::sync::Arc;
-
-use crate::support::Running;
-use selfspec_engine::{Engine, LoadedModel};
-use selfspec_testkit::{Dims, Family, TinyModel, Vocab};
+use crate::support::{Running, opened_with};
+use selfspec_testkit::Vocab;
 use serde_json::{Value, json};
 
 const NORMAL: i32 = 1;
@@ -25,14 +22,7 @@ impl ScriptedServer {
             vocab.tokens.push((*token).to_owned());
             vocab.types.push(*kind);
         }
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("tiny.gguf");
-        let model = TinyModel::new(Family::Llama).vocab(vocab.clone());
-        let dims = Dims { context: 4096, ..model.dims() };
-        model.with_dims(dims).gguf().write(&path);
-        let loaded = LoadedModel::open(&path, Some(1)).expect("a sound model");
-        let engine = Arc::new(Engine::open_with(&loaded, &Running::engine()).expect("opens"));
-        let server = Running::of(engine, |options| {
+        let server = Running::of(opened_with(&vocab), |options| {
             options.tool_style = style.map(|style| style.parse().expect("a style"));
         });
         ScriptedServer { server, vocab }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use selfspec_engine::{Engine, EngineOptions, LoadedModel};
 use selfspec_server::{ServeOptions, Server};
-use selfspec_testkit::{Family, TinyModel};
+use selfspec_testkit::{Dims, Family, TinyModel, Vocab};
 use serde_json::{Value, json};
 
 fn loaded() -> Arc<LoadedModel> {
@@ -27,6 +27,17 @@ fn loaded() -> Arc<LoadedModel> {
 /// An engine on the tiny model.
 pub(crate) fn opened(options: &EngineOptions) -> Arc<Engine> {
     Arc::new(Engine::open_with(&loaded(), options).expect("opens"))
+}
+
+/// An engine on a tiny model with this vocabulary.
+pub(crate) fn opened_with(vocab: &Vocab) -> Arc<Engine> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tiny.gguf");
+    let model = TinyModel::new(Family::Llama).vocab(vocab.clone());
+    let dims = Dims { context: 4096, ..model.dims() };
+    model.with_dims(dims).gguf().write(&path);
+    let loaded = LoadedModel::open(&path, Some(1)).expect("a sound model");
+    Arc::new(Engine::open_with(&loaded, &Running::engine()).expect("opens"))
 }
 
 /// A server, until it is dropped.

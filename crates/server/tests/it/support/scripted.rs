@@ -1,12 +1,9 @@
 //! Models that say given tokens: each is likelier than all others until it was said.
 
-use std::sync::Arc;
-
-use selfspec_engine::{Engine, LoadedModel};
-use selfspec_testkit::{Dims, Family, TinyModel, Vocab};
+use selfspec_testkit::Vocab;
 use serde_json::{Map, Value, json};
 
-use crate::support::Running;
+use crate::support::{Running, opened_with};
 
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
@@ -49,14 +46,7 @@ impl ScriptedModel {
         if let Some(template) = template {
             template.clone_into(&mut vocab.chat_template);
         }
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("tiny.gguf");
-        let model = TinyModel::new(Family::Llama).vocab(vocab.clone());
-        let dims = Dims { context: 4096, ..model.dims() };
-        model.with_dims(dims).gguf().write(&path);
-        let loaded = LoadedModel::open(&path, Some(1)).expect("a sound model");
-        let engine = Arc::new(Engine::open_with(&loaded, &Running::engine()).expect("opens"));
-        ScriptedModel { server: Running::of(engine, |_| {}), vocab }
+        ScriptedModel { server: Running::of(opened_with(&vocab), |_| {}), vocab }
     }
 
     /// Fields with which the model says these tokens once each, in this order, and then ends.
