@@ -15,7 +15,7 @@ pub(crate) struct ReasoningGrammar {
     marks: ReasoningMarks,
     first: ReasoningPhase,
     before: Vec<TokenId>, // the answer
-    free: Vec<u32>,       // the mask of the reasoning
+    free: TokenMask,      // of the reasoning
 }
 
 impl ReasoningGrammar {
@@ -33,7 +33,7 @@ impl ReasoningGrammar {
                 *word &= !(1 << (token % 32));
             }
         }
-        ReasoningGrammar { answer, in_answer: 0, marks, first, before: Vec::new(), free }
+        ReasoningGrammar { answer, in_answer: 0, marks, first, before: Vec::new(), free: TokenMask::from_bits(free) }
     }
 
     fn phase(&self) -> ReasoningPhase {
@@ -49,7 +49,7 @@ impl ReasoningGrammar {
 impl TokenConstraint for ReasoningGrammar {
     fn allowed(&mut self) -> Result<TokenMask, String> {
         match self.phase() {
-            ReasoningPhase::Reasoning => Ok(TokenMask::from_bits(self.free.clone())),
+            ReasoningPhase::Reasoning => Ok(self.free.clone()),
             ReasoningPhase::Answer => self.answer.allowed(),
             ReasoningPhase::Start => {
                 let mut bits = self.answer.allowed_bits()?;
@@ -62,20 +62,17 @@ impl TokenConstraint for ReasoningGrammar {
     }
 
     fn push(&mut self, token: TokenId) -> Result<bool, String> {
-        let reasons = match self.phase() {
-            ReasoningPhase::Start => token == self.marks.open,
-            ReasoningPhase::Reasoning => true,
-            ReasoningPhase::Answer => false,
+        let allowed = match self.phase() {
+            ReasoningPhase::Start if token == self.marks.open => true,
+            ReasoningPhase::Reasoning => self.free.contains(token),
+            ReasoningPhase::Start | ReasoningPhase::Answer => {
+                let taken = self.answer.push(token)?;
+                self.in_answer += usize::from(taken);
+                return Ok(taken);
+            }
         };
-        if reasons {
-            let allowed = self.phase() == ReasoningPhase::Start
-                || self.free.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1);
-            self.before.extend(allowed.then_some(token));
-            return Ok(allowed);
-        }
-        let taken = self.answer.push(token)?;
-        self.in_answer += usize::from(taken);
-        Ok(taken)
+        self.before.extend(allowed.then_some(token));
+        Ok(allowed)
     }
 
     fn pop(&mut self, n: usize) -> Result<(), String> {

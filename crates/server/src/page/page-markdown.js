@@ -12,6 +12,7 @@ import { copyButton, element } from "./page-elements.js";
 class Sources {
   constructor(pieces) {
     this.ends = []; // [end of a piece in the text, its source]
+    this.index = 0; // of the piece that was used last
     let end = 0;
     for (const { text, source } of pieces) {
       end += text.length;
@@ -19,16 +20,18 @@ class Sources {
     }
   }
 
-  /** The part of the text from `start` to `end`, as spans. */
+  /** The part of the text from `start` to `end`, as spans. Parts are asked for in order. */
   spans(text, start, end, span) {
     let at = start;
     const made = [];
-    let index = this.ends.findIndex(([until]) => until > start);
-    for (; at < end && index >= 0 && index < this.ends.length; index++) {
-      const until = Math.min(this.ends[index][0], end);
+    while (at < end && this.index < this.ends.length) {
+      const [until, source] = this.ends[this.index];
       if (until > at) {
-        made.push(span(text.slice(at, until), this.ends[index][1]));
-        at = until;
+        made.push(span(text.slice(at, Math.min(until, end)), source));
+        at = Math.min(until, end);
+      }
+      if (until <= end) {
+        this.index += 1;
       }
     }
     return at < end ? [...made, text.slice(at, end)] : made;

@@ -3,7 +3,7 @@
 //! A whole answer goes through the same steps as a stream, so both have the same blocks.
 
 use selfspec_engine::{Progress, RequestSummary, TokenEvent};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api::anthropic::errors;
 use crate::api::generate::OutputPiece;
@@ -39,15 +39,6 @@ impl OpenBlock {
             json!({ "type": "text", "text": text })
         }
     }
-}
-
-fn event(kind: &str, fields: Value, stream: &mut StreamBuffer) {
-    let mut event = Map::new();
-    event.insert("type".to_owned(), kind.into());
-    if let Value::Object(fields) = fields {
-        event.extend(fields);
-    }
-    stream.event(kind, &event.into());
 }
 
 impl MessageWriter {
@@ -107,7 +98,7 @@ impl MessageWriter {
         let index = self.blocks.len();
         let open = self.open.get_or_insert_with(|| {
             let open = OpenBlock { thinking, text: String::new() };
-            event("content_block_start", json!({ "index": index, "content_block": open.block("") }), stream);
+            stream.event("content_block_start", json!({ "index": index, "content_block": open.block("") }));
             open
         });
         open.text.push_str(text);
@@ -116,12 +107,12 @@ impl MessageWriter {
         } else {
             json!({ "type": "text_delta", "text": text })
         };
-        event("content_block_delta", json!({ "index": index, "delta": delta }), stream);
+        stream.event("content_block_delta", json!({ "index": index, "delta": delta }));
     }
 
     fn close(&mut self, stream: &mut StreamBuffer) {
         if let Some(open) = self.open.take() {
-            event("content_block_stop", json!({ "index": self.blocks.len() }), stream);
+            stream.event("content_block_stop", json!({ "index": self.blocks.len() }));
             self.blocks.push(open.block(&open.text));
         }
     }
@@ -134,10 +125,10 @@ impl MessageWriter {
                 self.close(stream);
                 let index = self.blocks.len();
                 let block = |input: Value| json!({ "type": "tool_use", "id": format!("toolu_{id}"), "name": call.name, "input": input });
-                event("content_block_start", json!({ "index": index, "content_block": block(json!({})) }), stream);
+                stream.event("content_block_start", json!({ "index": index, "content_block": block(json!({})) }));
                 let delta = json!({ "type": "input_json_delta", "partial_json": call.arguments });
-                event("content_block_delta", json!({ "index": index, "delta": delta }), stream);
-                event("content_block_stop", json!({ "index": index }), stream);
+                stream.event("content_block_delta", json!({ "index": index, "delta": delta }));
+                stream.event("content_block_stop", json!({ "index": index }));
                 // The reader of calls has checked that it is an object.
                 self.blocks.push(block(serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}))));
             }
@@ -169,12 +160,12 @@ impl AnswerWriter for MessageWriter {
     }
 
     fn begin(&mut self, stream: &mut StreamBuffer) {
-        event("message_start", json!({ "message": self.message() }), stream);
-        event("ping", json!({}), stream);
+        stream.event("message_start", json!({ "message": self.message() }));
+        stream.event("ping", json!({}));
     }
 
     fn keep_alive(&mut self, stream: &mut StreamBuffer) {
-        event("ping", json!({}), stream);
+        stream.event("ping", json!({}));
     }
 
     fn delta(&mut self, delta: ChoiceDelta, _progress: &[Option<Progress>], stream: &mut StreamBuffer) {
@@ -195,12 +186,12 @@ impl AnswerWriter for MessageWriter {
         if let Some(summary) = summaries.first() {
             let mut last = json!({ "delta": self.stop(summary), "usage": Self::usage(summary) });
             self.extend(&mut last, summary);
-            event("message_delta", last, stream);
+            stream.event("message_delta", last);
         }
-        event("message_stop", json!({}), stream);
+        stream.event("message_stop", json!({}));
     }
 
     fn fail(&mut self, error: &ApiError, stream: &mut StreamBuffer) {
-        stream.event("error", &errors::object(error));
+        stream.event("error", errors::object(error));
     }
 }

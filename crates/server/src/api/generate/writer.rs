@@ -62,8 +62,11 @@ impl StreamBuffer {
         self.push(format!("data: {data}\n\n"));
     }
 
-    /// Adds a server-sent event of this name.
-    pub(crate) fn event(&mut self, name: &str, data: &Value) {
+    /// Adds a server-sent event of this name, with an object that gets the name as its `type`.
+    pub(crate) fn event(&mut self, name: &str, mut data: Value) {
+        if let Value::Object(fields) = &mut data {
+            fields.shift_insert(0, "type".to_owned(), name.into());
+        }
         self.push(format!("event: {name}\ndata: {data}\n\n"));
     }
 

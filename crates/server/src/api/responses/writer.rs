@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use selfspec_engine::{Progress, RequestSummary, TokenEvent};
 use selfspec_text::Tokenizer;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api::generate::OutputPiece;
 use crate::api::generate::writer::{AnswerEnd, AnswerWriter, ChoiceDelta, FinishedChoice, StreamBuffer};
@@ -137,15 +137,11 @@ impl ResponseWriter {
         response
     }
 
-    fn event(&mut self, kind: &str, fields: Value, stream: &mut StreamBuffer) {
-        let mut event = Map::new();
-        event.insert("type".to_owned(), kind.into());
-        event.insert("sequence_number".to_owned(), self.sequence.into());
+    /// Adds an event with these fields, which are an object, and its number.
+    fn event(&mut self, kind: &str, mut fields: Value, stream: &mut StreamBuffer) {
+        fields["sequence_number"] = self.sequence.into();
         self.sequence += 1;
-        if let Value::Object(fields) = fields {
-            event.extend(fields);
-        }
-        stream.event(kind, &event.into());
+        stream.event(kind, fields);
     }
 
     /// Adds text to the open item, or to a new one.
