@@ -88,7 +88,7 @@ impl TerminalChat<'_> {
         self.ui.note(&format!(
             "{}, context {}, temperature {}",
             self.args.model.model,
-            self.model.info().context,
+            self.model.engine().context(),
             self.request.sampling.temperature
         ));
         self.ui.note("/help lists the commands, Ctrl-D leaves");
